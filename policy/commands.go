@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -48,23 +47,23 @@ type DecideResult struct {
 // malformed pattern: blank, with an unfinished quote or a NUL, or with more
 // than three `...`.
 func NewCommandRules(allow, deny []string) (*CommandRules, error) {
-	a, err := compileCommands("allow_commands", allow)
+	a, err := compileCommands(allow)
 	if err != nil {
 		return nil, err
 	}
-	d, err := compileCommands("deny_commands", deny)
+	d, err := compileCommands(deny)
 	if err != nil {
 		return nil, err
 	}
 	return &CommandRules{allow: a, deny: d}, nil
 }
 
-func compileCommands(list string, patterns []string) ([]commandPattern, error) {
+func compileCommands(patterns []string) ([]commandPattern, error) {
 	var out []commandPattern
-	for i, text := range patterns {
+	for _, text := range patterns {
 		p, err := compileCommand(text)
 		if err != nil {
-			return nil, fmt.Errorf("%s[%d]: %w", list, i, err)
+			return nil, err
 		}
 		out = append(out, p)
 	}
