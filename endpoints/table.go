@@ -1,0 +1,40 @@
+// Package endpoints is the table: every endpoint's row and its handler, one
+// file per group. Adding an endpoint is one row and one function.
+package endpoints
+
+import (
+	"slices"
+
+	"github.com/agent-sandbox/agent-sandbox-server/internal/api"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/childenv"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
+)
+
+// Server is what the handlers stand on. The command makes it, fills it before
+// [Server.Table] is called and closes its parts in reverse order.
+type Server struct {
+	Version string
+	Files   *guardfs.FS
+	Procs   *proc.Manager
+	Env     *childenv.Store
+	Workdir string // the server's working directory at start
+
+	// Ready reports the parts that /ready names; nil means there are none.
+	Ready func() (commands, pty string)
+
+	caps api.Discovery
+}
+
+// features are what the server has beyond the published contract.
+var features = []string{}
+
+// Table lists all endpoints, group by group in the order of the contract.
+func (s *Server) Table() []api.Endpoint {
+	s.caps = api.Discovery{Version: s.Version, Features: features}
+	return slices.Concat(
+		s.core(),
+		s.files(),
+		s.process(),
+	)
+}

@@ -1,0 +1,231 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
+	"github.com/agent-sandbox/agent-sandbox-server/policy"
+)
+
+// Call is one admitted request. It is used by one goroutine unless a method
+// says otherwise.
+type Call struct {
+	R        *http.Request
+	Endpoint *Endpoint
+	Identity policy.Identity
+	Policy   *policy.Policy // the one the call was judged by, to its end
+	Rule     *policy.Rule   // the effective rule of the id it was judged as
+	Query    Query
+
+	gate   *Gate
+	w      *answer
+	known  bool // the caller's identity is known
+	leave  []func()
+	body   *bodyReader
+	cached []byte // a small body, already read
+	paths  []string
+	denied string
+	audit  policy.AuditMode
+}
+
+// enter admits the call as endpoint id: enabled, scopes, rate, and a slot,
+// taken now or only looked for. A Rule is set for the first id entered.
+func (c *Call) enter(id string, takeSlot bool) error {
+	rule := c.Policy.Rule(id)
+	if rule == nil {
+		return policy.Decision{Code: policy.EndpointDisabled, Endpoint: id, Rule: "unknown"}.Err()
+	}
+	if c.Rule == nil {
+		c.Rule, c.audit = rule, rule.Audit
+	}
+	if !c.Endpoint.Anonymous {
+		if d := c.Policy.Decide(c.Identity, id); !d.OK() {
+			return d.Err()
+		}
+		if n, ok := rule.Int("rate_per_minute"); ok {
+			if d := c.gate.Limiter.Take(c.Identity.ID, id, n); !d.OK() {
+				return d.Err()
+			}
+		}
+		if takeSlot {
+			return c.slot(rule)
+		}
+		if n, ok := rule.Int("max_concurrency"); ok {
+			return c.gate.Limiter.Free(c.Identity.ID, id, n).Err()
+		}
+	}
+	return nil
+}
+
+// slot takes a concurrency slot of the rule's endpoint until the call is done.
+func (c *Call) slot(rule *policy.Rule) error {
+	n, ok := rule.Int("max_concurrency")
+	if !ok || c.Endpoint.Anonymous {
+		return nil
+	}
+	leave, d := c.gate.Limiter.Enter(c.Identity.ID, rule.Row.Name, n)
+	if !d.OK() {
+		return d.Err()
+	}
+	c.leave = append(c.leave, leave)
+	return nil
+}
+
+// Also admits the call as a second endpoint, for calls that need both: it must
+// be enabled, its scopes held, and its rate and concurrency are spent too. The
+// rule returned is that endpoint's.
+func (c *Call) Also(id string) (*policy.Rule, error) {
+	if err := c.enter(id, true); err != nil {
+		return nil, err
+	}
+	return c.Policy.Rule(id), nil
+}
+
+// Guard judges and pins paths under a rule; the zero rule is the call's own.
+func (c *Call) Guard(rule *policy.Rule) *guardfs.Guard {
+	if rule == nil {
+		rule = c.Rule
+	}
+	return c.gate.Files.Guard(rule.Paths, c.Policy.BaseDir(), c.saw)
+}
+
+// saw notes a judged path for the audit line.
+func (c *Call) saw(path string, _ policy.Op, d policy.Decision) {
+	const most, longest = 8, 512
+	if len(path) > longest {
+		path = path[:longest]
+	}
+	switch {
+	case !d.OK():
+		c.denied = path
+	case len(c.paths) < most:
+		c.paths = append(c.paths, path)
+	}
+}
+
+// Stopping is closed when the server begins to stop; streams then end.
+func (c *Call) Stopping() <-chan struct{} { return c.gate.Stopping }
+
+// Log is the server's log, with the facts of this call.
+func (c *Call) Log() *slog.Logger {
+	return c.gate.Log.With("endpoint", c.Endpoint.ID(), "request_id", requestID(c.R.Context()))
+}
+
+// Param is a path parameter, decoded.
+func (c *Call) Param(name string) string { return pathParam(c.R, name) }
+
+// MaxUpload is the most bytes one upload may have under a rule.
+func (c *Call) MaxUpload(rule *policy.Rule) int64 {
+	if n, ok := rule.Int("max_bytes"); ok {
+		return n
+	}
+	return c.gate.MaxUpload()
+}
+
+// bodyLimit is the most bytes this call's body may have. An upload inside
+// JSON may be as large as its content limit makes it in base64.
+func (c *Call) bodyLimit() int64 {
+	if c.Endpoint.body == rawBody {
+		return c.MaxUpload(c.Rule)
+	}
+	if n, ok := c.Rule.Int("max_request_bytes"); ok {
+		return n
+	}
+	if c.Endpoint.body == streamedBody {
+		return c.MaxUpload(c.Rule)/3*4 + smallBody
+	}
+	return defaultBody
+}
+
+// openBody checks what the head says about the body and makes it readable.
+func (c *Call) openBody() error {
+	if enc := c.R.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") &&
+		(c.Endpoint.body != rawBody || !strings.EqualFold(enc, "gzip")) {
+		return &Error{Status: http.StatusUnsupportedMediaType, Type: "ValueError", Code: "unsupported_encoding", Msg: "Content-Encoding is not supported"}
+	}
+	limit := c.bodyLimit()
+	tooBig := TooLarge(limit, "Request body too large; limit is %d", limit)
+	if c.R.ContentLength > limit {
+		tooBig.Msg = "Request body too large (" + strconv.FormatInt(c.R.ContentLength, 10) + " bytes); limit is " + strconv.FormatInt(limit, 10)
+		return tooBig
+	}
+	c.body = c.w.body
+	c.body.left, c.body.tooBig = limit, tooBig
+	return nil
+}
+
+func (c *Call) preread() error {
+	if c.R.ContentLength == 0 {
+		return nil
+	}
+	text := make([]byte, 0, c.R.ContentLength)
+	buf := bytes.NewBuffer(text)
+	_, err := buf.ReadFrom(c.body)
+	c.cached = buf.Bytes()
+	return err
+}
+
+// Body is the request's body, bounded; reading past its limit gives the 413.
+func (c *Call) Body() io.Reader {
+	if c.cached != nil || c.R.ContentLength == 0 {
+		return bytes.NewReader(c.cached)
+	}
+	return c.body
+}
+
+// done gives back what the call holds.
+func (c *Call) done() {
+	for _, leave := range c.leave {
+		leave()
+	}
+	c.leave = nil
+}
+
+// Body is an answer that writes itself instead of being encoded as JSON.
+type Body interface {
+	// Header sets the answer's headers, Content-Type and, where it is known,
+	// Content-Length.
+	Header(h http.Header)
+	// Send writes the body. An error tears the connection, so that nobody
+	// takes half an answer for a whole one.
+	Send(ctx context.Context, w io.Writer) error
+}
+
+// Statuser is an answer with a success status other than 200.
+type Statuser interface{ Status() int }
+
+// reply sends a handler's result.
+func (c *Call) reply(ctx context.Context, out any) error {
+	status := http.StatusOK
+	if s, ok := out.(Statuser); ok {
+		status = s.Status()
+	}
+	b, ok := out.(Body)
+	if !ok {
+		text, err := encode(out)
+		if err != nil {
+			return err
+		}
+		c.w.json(status, text, c.R)
+		return nil
+	}
+	b.Header(c.w.Header())
+	var err error
+	c.w.settle(c.R, func() {
+		c.w.WriteHeader(status)
+		if c.R.Method != http.MethodHead && status != http.StatusNotModified {
+			err = b.Send(ctx, c.w)
+		}
+	})
+	if err != nil && !errors.Is(err, context.Canceled) {
+		c.Log().Debug("answer cut", "err", err)
+	}
+	return err
+}
