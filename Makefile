@@ -27,6 +27,7 @@ test:
 	$(MAKE) journey
 
 vet:
+	@unformatted="$$(gofmt -l .)"; [ -z "$$unformatted" ] || { echo "not formatted (make fmt): $$unformatted" >&2; exit 1; }
 	go vet ./...
 
 unit:
