@@ -111,7 +111,7 @@ func (s *Server) check(_ context.Context, c *api.Call, in checkIn) (checkOut, er
 	if in.Path.State == api.Good {
 		paths = append([]string{path}, paths...)
 	}
-	d := c.Policy.Check(c.Identity, id)
+	d := c.Policy.Decide(c.Identity, id)
 	if d.OK() {
 		rule := c.Policy.Rule(id)
 		op := rule.Row.Op

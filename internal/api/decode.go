@@ -82,7 +82,7 @@ func members(text []byte, wanted map[string]bool) (map[string]any, error) {
 
 // plan is how the fields of an In type are filled.
 type plan struct {
-	index int
+	index []int
 	from  string // "query", "path" or "json"
 	name  string
 }
@@ -94,10 +94,10 @@ func planOf(t reflect.Type) []plan {
 		return p.([]plan)
 	}
 	var out []plan
-	for i := range t.NumField() {
+	for _, f := range reflect.VisibleFields(t) {
 		for _, from := range []string{"query", "path", "json"} {
-			if name := t.Field(i).Tag.Get(from); name != "" {
-				out = append(out, plan{index: i, from: from, name: name})
+			if name := f.Tag.Get(from); name != "" {
+				out = append(out, plan{index: f.Index, from: from, name: name})
 			}
 		}
 	}
@@ -119,7 +119,7 @@ func namesOf(in any) map[string]bool {
 func (c *Call) fill(in any, fields map[string]any) error {
 	v := reflect.ValueOf(in).Elem()
 	for _, p := range planOf(v.Type()) {
-		f := v.Field(p.index)
+		f := v.FieldByIndex(p.index)
 		switch p.from {
 		case "json":
 			if value, ok := fields[p.name]; ok {

@@ -48,32 +48,19 @@ type entry struct {
 	// Only when allowed.
 	Limits map[string]any `json:"limits,omitzero"`
 	Params map[string]any `json:"params,omitzero"`
-	Paths  *pathsEntry    `json:"paths,omitempty"`
-}
-
-type pathsEntry struct {
-	Allow     []string `json:"allow"`
-	ReadOnly  bool     `json:"read_only"`
-	DenyCount int      `json:"deny_count"`
-	Symlinks  string   `json:"symlinks"`
-	Hardlinks string   `json:"hardlinks,omitempty"`
-}
-
-type groupCount struct {
-	Enabled int `json:"enabled"`
-	Total   int `json:"total"`
+	Paths  map[string]any `json:"paths,omitzero"`
 }
 
 type capabilities struct {
-	APIVersion    int                   `json:"api_version"`
-	ServerVersion string                `json:"server_version"`
-	Groups        map[string]bool       `json:"groups"`
-	GroupSummary  map[string]groupCount `json:"group_summary"`
-	Identity      identityEntry         `json:"identity"`
-	Policy        policyEntry           `json:"policy"`
-	Endpoints     map[string]entry      `json:"endpoints"`
-	Warnings      []string              `json:"warnings"`
-	Features      []string              `json:"features"`
+	APIVersion    int                          `json:"api_version"`
+	ServerVersion string                       `json:"server_version"`
+	Groups        map[string]bool              `json:"groups"`
+	GroupSummary  map[string]policy.GroupCount `json:"group_summary"`
+	Identity      identityEntry                `json:"identity"`
+	Policy        policyEntry                  `json:"policy"`
+	Endpoints     map[string]entry             `json:"endpoints"`
+	Warnings      []string                     `json:"warnings"`
+	Features      []string                     `json:"features"`
 }
 
 type identityEntry struct {
@@ -134,24 +121,17 @@ func (d *Discovery) describe(p *policy.Policy, who policy.Identity) capabilities
 		APIVersion:    contractVersion,
 		ServerVersion: d.Version,
 		Groups:        map[string]bool{},
-		GroupSummary:  map[string]groupCount{},
+		GroupSummary:  p.GroupSummary(),
 		Identity:      identityEntry{who.ID, append([]string{}, who.Scopes...)},
 		Policy:        policyEntry{p.Preset(), p.Revision(), p.Configured()},
 		Endpoints:     map[string]entry{},
 		Warnings:      []string{},
 		Features:      append([]string{}, d.Features...),
 	}
-	for _, g := range policy.Groups {
-		out.Groups[g], out.GroupSummary[g] = false, groupCount{}
+	for group, n := range out.GroupSummary {
+		out.Groups[group] = n.Enabled > 0
 	}
 	for _, rule := range p.Rules() {
-		n := out.GroupSummary[rule.Row.Group]
-		n.Total++
-		if rule.Enabled {
-			n.Enabled++
-			out.Groups[rule.Row.Group] = true
-		}
-		out.GroupSummary[rule.Row.Group] = n
 		out.Endpoints[rule.Row.Name] = entryOf(p, who, rule)
 	}
 	if p.HasTokens() && slices.Contains(who.Scopes, "*") {
@@ -177,20 +157,7 @@ func entryOf(p *policy.Policy, who policy.Identity, rule *policy.Rule) entry {
 	}
 	e.Allowed = true
 	e.Limits, e.Params = rule.LimitsView(), rule.ParamsView()
-	if row.Paths {
-		e.Paths = pathsOf(rule.Paths)
-	}
-	return e
-}
-
-func pathsOf(r *policy.PathRules) *pathsEntry {
-	e := &pathsEntry{Allow: append([]string{}, r.Allow...), ReadOnly: r.ReadOnly, DenyCount: len(r.Deny), Symlinks: "within"}
-	if r.SymlinksNever {
-		e.Symlinks = "never"
-	}
-	if r.DenyHardlinks {
-		e.Hardlinks = "deny"
-	}
+	e.Paths = rule.PathsView()
 	return e
 }
 

@@ -134,3 +134,6 @@ func Rows(table []Endpoint) []policy.Row {
 	}
 	return rows
 }
+
+// TakesJSON tells whether the endpoint reads a JSON object from the body.
+func (e Endpoint) TakesJSON() bool { return e.body == jsonBody || e.body == streamedBody }

@@ -90,6 +90,17 @@ func Public(err error) string { return problem(err).Msg }
 
 // fileProblem maps failures of files; nil when err is none.
 func fileProblem(err error) *Error {
+	if big, ok := errors.AsType[*guardfs.TooLargeError](err); ok {
+		return TooLarge(big.Limit, "The content is larger than the limit of %d bytes", big.Limit)
+	}
+	if off, ok := errors.AsType[*guardfs.OffsetError](err); ok {
+		return Errorf(http.StatusConflict, "ValueError", "offset_mismatch", "The file has %d bytes", off.Size).With("size", off.Size)
+	}
+	if part, ok := errors.AsType[*guardfs.PartialError](err); ok {
+		if e := fileProblem(part.Err); e != nil {
+			return e.With("deleted_entries", part.Deleted)
+		}
+	}
 	for _, m := range fileProblems {
 		if errors.Is(err, m.is) {
 			e := m.as
@@ -116,6 +127,8 @@ var fileProblems = []struct {
 	is error
 	as Error
 }{
+	{guardfs.ErrChecksum, Error{Status: 422, Type: "ValueError", Code: "checksum_mismatch", Msg: "The content does not have the checksum given"}},
+	{guardfs.ErrBadCursor, Error{Status: 400, Type: "ValueError", Msg: "Invalid 'after'", NoEndpoint: true}},
 	{guardfs.ErrNotRegular, Error{Status: 409, Type: "OSError", Code: "not_a_regular_file", Msg: "Not a regular file"}},
 	{guardfs.ErrIsDirectory, Error{Status: 409, Type: "IsADirectoryError", Code: "is_a_directory", Msg: "Is a directory"}},
 	{guardfs.ErrNotDirectory, Error{Status: 409, Type: "NotADirectoryError", Code: "not_a_directory", Msg: "Not a directory"}},

@@ -1,0 +1,210 @@
+package endpoints
+
+import (
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agent-sandbox/agent-sandbox-server/internal/api"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/childenv"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
+	"github.com/agent-sandbox/agent-sandbox-server/policy"
+)
+
+// execIn are the fields every endpoint that starts a command takes.
+type execIn struct {
+	Command api.Field[string]         `json:"command" doc:"The command line; split into words by POSIX quoting, run without a shell."`
+	Args    api.Field[[]string]       `json:"args" doc:"The argument vector, instead of command."`
+	Cwd     api.Field[string]         `json:"cwd" doc:"Working directory; the server's own by default."`
+	Env     api.Field[map[string]any] `json:"env" doc:"Variables to set over the server's environment."`
+	Timeout api.Field[any]            `json:"timeout" doc:"Seconds the command may run; 300 by default."`
+}
+
+const (
+	defaultTimeout = 300 * time.Second
+	maxTimeout     = 1e7 // seconds
+)
+
+// launch is a command that policy has decided about: what was judged is what
+// is started.
+type launch struct {
+	argv    []string
+	file    string   // what to execute
+	env     []string // the whole child environment
+	dir     *os.File // pinned; nil for the server's own directory
+	timeout time.Duration
+}
+
+func (l *launch) close() {
+	if l.dir != nil {
+		_ = l.dir.Close()
+	}
+}
+
+// words are the argument vector a request asks for.
+func (in *execIn) words() ([]string, error) {
+	if in.Command.State == api.Absent && in.Args.State != api.Absent {
+		if in.Args.State != api.Good || len(in.Args.V) == 0 {
+			return nil, api.Invalidf("Missing or invalid 'args'")
+		}
+		return in.Args.V, nil
+	}
+	if in.Command.State != api.Good || in.Command.V == "" {
+		return nil, api.Invalidf("Missing or invalid 'command'")
+	}
+	return policy.SplitWords(in.Command.V)
+}
+
+// shown is the command as records and lists show it.
+func (in *execIn) shown() string {
+	if in.Command.State == api.Good {
+		return in.Command.V
+	}
+	return strings.Join(in.Args.V, " ")
+}
+
+// variables are the caller's environment, checked for type only.
+func (in *execIn) variables() (map[string]string, error) {
+	if in.Env.State == api.Wrong {
+		return nil, policy.Refuse(policy.EnvInvalid, "'env' must be an object of strings").Err()
+	}
+	out := make(map[string]string, len(in.Env.V))
+	for name, v := range in.Env.V {
+		s, ok := v.(string)
+		if !ok {
+			return nil, policy.Refuse(policy.EnvInvalid, "The value of a variable in 'env' must be a string").Err()
+		}
+		out[name] = s
+	}
+	return out, nil
+}
+
+// limit is how long the command may run: what was asked for, or the default,
+// and never more than the rule says.
+func (in *execIn) limit(rule *policy.Rule) time.Duration {
+	seconds := defaultTimeout.Seconds()
+	if f, ok := api.Lenient(in.Timeout.V); ok && in.Timeout.State == api.Good && f > 0 {
+		seconds = f
+	}
+	seconds = min(seconds, maxTimeout)
+	if most, ok := rule.Seconds("timeout_seconds"); ok {
+		seconds = min(seconds, most)
+	}
+	return time.Duration(math.Ceil(seconds * float64(time.Second)))
+}
+
+// prepare judges a command in the order of the contract; the first check that
+// fails answers. rule is the endpoint's whose command and path rules count.
+// The caller closes the launch.
+func (s *Server) prepare(c *api.Call, rule *policy.Rule, in *execIn) (l *launch, err error) {
+	argv, err := in.words()
+	if err != nil {
+		return nil, err
+	}
+	if in.Cwd.State == api.Wrong {
+		return nil, api.Invalidf("Invalid 'cwd'")
+	}
+	env, err := in.variables()
+	if err != nil {
+		return nil, err
+	}
+	l = &launch{argv: argv, timeout: in.limit(rule)}
+	defer func() {
+		if err != nil {
+			l.close()
+			l = nil
+		}
+	}()
+
+	// The directory is pinned first, because a relative program is looked up
+	// from it; whether it may be used is asked in its turn below.
+	dir, dirErr := s.Workdir, error(nil)
+	guard := c.Guard(rule)
+	if in.Cwd.V != "" {
+		l.dir, dir, dirErr = guard.Dir(in.Cwd.V, policy.Exec)
+		if dirErr != nil {
+			dir = s.Workdir
+		}
+	}
+	restricted := rule.Command.Restricts()
+	child := s.Env.Child(c.Policy, restricted)
+	path := child["PATH"]
+	if p, ok := env["PATH"]; ok {
+		path = p
+	}
+	file, findErr := proc.LookPath(argv[0], path, dir)
+	realFile := file
+	if r, err := filepath.EvalSymlinks(file); err == nil && file != "" {
+		realFile = r
+	}
+	if err := policy.ProgramDecision(argv[0], file, realFile).Err(); err != nil {
+		return l, err
+	}
+	names := slices.Sorted(maps.Keys(env))
+	for _, name := range names {
+		if err := policy.EnvSyntax(name, env[name]).Err(); err != nil {
+			return l, err
+		}
+	}
+	for _, name := range names {
+		if err := policy.EnvReserved(name, restricted).Err(); err != nil {
+			return l, err
+		}
+	}
+	if err := policy.ArgumentsDecision(argv).Err(); err != nil {
+		return l, err
+	}
+	judged := rule.Command.Decide(policy.CommandQuery{
+		Argv: argv, File: file, Real: realFile,
+		OnServerPath: s.onServerPath,
+		ResolvePath: func(arg string) (string, policy.Decision) {
+			if !filepath.IsAbs(arg) {
+				arg = dir + "/" + arg
+			}
+			real, err := guard.Check(arg, policy.Exec)
+			return real, refusal(err)
+		},
+	})
+	if err := judged.Err(); err != nil {
+		return l, err
+	}
+	l.argv, l.file = judged.Argv, file
+	if restricted {
+		// The file that was judged, not a link that may lead elsewhere by now.
+		l.file = realFile
+	}
+	if dirErr != nil {
+		return l, cwdError(dirErr)
+	}
+	rules := policy.NewEnvRules(nil, nil, nil, c.Policy.SecretEnv)
+	for _, name := range names {
+		if err := rules.Permits(name).Err(); err != nil {
+			return l, err
+		}
+		child[name] = env[name]
+	}
+	l.env = childenv.List(child)
+	return l, findErr
+}
+
+// onServerPath tells whether a directory of the server's own PATH holds the
+// very file real under the bare name.
+func (s *Server) onServerPath(name, real string) bool {
+	want, err := os.Stat(real)
+	if err != nil {
+		return false
+	}
+	for _, dir := range filepath.SplitList(s.Env.AtStart("PATH")) {
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		if got, err := os.Stat(filepath.Join(dir, name)); err == nil && os.SameFile(want, got) {
+			return true
+		}
+	}
+	return false
+}
