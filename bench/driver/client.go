@@ -65,9 +65,10 @@ func (c *client) stream(ctx context.Context, method, target string, body io.Read
 	default:
 		err = consume(resp.Body)
 	}
-	if _, drained := io.Copy(io.Discard, resp.Body); drained != nil || resp.Close {
+	// Close reads what is left, so that the connection can carry the next call.
+	if closed := resp.Body.Close(); closed != nil || resp.Close {
 		c.hangUp()
-		err = errors.Join(err, drained)
+		err = errors.Join(err, closed)
 	}
 	return err
 }

@@ -85,14 +85,14 @@ func run(ctx context.Context, o options) (err error) {
 			results = append(results, res)
 		}
 	}
-	table := markdown(results, b.machine())
-	if o.write {
-		err = replaceTable(o.report, table)
-	} else {
-		fmt.Print(table)
-	}
 	for _, res := range results {
 		err = errors.Join(err, res.ours.failure(res.name))
 	}
+	table := markdown(results, b.machine())
+	// A run that was broken off or went wrong must not replace one that did not.
+	if err == nil && o.write {
+		return replaceTable(o.report, table)
+	}
+	fmt.Print(table)
 	return err
 }

@@ -122,13 +122,13 @@ func (r result) cells() []string {
 
 // line is a row for the person who waits, with what went wrong.
 func (r result) line() string {
-	text := strings.Join(r.cells(), " | ")
+	lines := []string{strings.Join(r.cells(), " | ")}
 	for _, f := range []figure{r.published, r.ours, r.least} {
 		if f.err != nil && !errors.Is(f.err, errNoLimit) && !errors.Is(f.err, errNotServed) {
-			text += "\n    " + f.err.Error()
+			lines = append(lines, "    "+f.err.Error())
 		}
 	}
-	return text
+	return strings.Join(lines, "\n")
 }
 
 func markdown(results []result, machine string) string {

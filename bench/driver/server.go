@@ -170,7 +170,11 @@ func freePorts() (int, int, error) {
 			return 0, 0, err
 		}
 		defer l.Close() // after both, so that they differ
-		ports[i] = l.Addr().(*net.TCPAddr).Port
+		addr, ok := l.Addr().(*net.TCPAddr)
+		if !ok {
+			return 0, 0, fmt.Errorf("no TCP address: %v", l.Addr())
+		}
+		ports[i] = addr.Port
 	}
 	return ports[0], ports[1], nil
 }
