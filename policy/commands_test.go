@@ -152,6 +152,11 @@ func TestAllowListMeansTheRealProgram(t *testing.T) {
 	if d := c.Decide(q); d.OK() {
 		t.Error("allowed without knowing the server's programs")
 	}
+	// What is not there is not refused for its name, but a place must be real.
+	verdicts(t, mustCommands(t, []string{"missing"}, nil), Allowed, "missing")
+	verdicts(t, mustCommands(t, []string{"missing"}, nil), CommandNotAllowed, "./missing")
+	verdicts(t, mustCommands(t, nil, []string{"{word} x", "{int} y", "{path} z"}), CommandNotAllowed, "ls x", "./ls x", "5 y", "/base/q z")
+	verdicts(t, mustCommands(t, nil, []string{"{word} x", "{int} y", "{path} z"}), Allowed, "ls y", "ls")
 	verdicts(t, mustCommands(t, []string{"*"}, nil), Allowed, "ls", "/bin/id")
 	verdicts(t, mustCommands(t, []string{"*"}, nil), CommandNotAllowed, "/base/ls", "./x")
 	verdicts(t, mustCommands(t, []string{"{word} x"}, nil), Allowed, "ls x")

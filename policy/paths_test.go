@@ -61,7 +61,7 @@ func TestDenyPatternsAreReadAsPaths(t *testing.T) {
 }
 
 func TestDenyRootDeniesEverything(t *testing.T) {
-	for _, p := range []string{"/", "//"} {
+	for _, p := range []string{"/", "//", "/./", "/*", "/**/"} {
 		r := deny(p)
 		if d := r.Decide("/base/x", "/base/x", base("/base"), Read); d.Code != PathDenied {
 			t.Errorf("deny %q: %q", p, d.Code)
