@@ -52,6 +52,7 @@ fuzz:
 	scripts/fuzz $(FUZZTIME)
 
 bench:
+	scripts/setup
 	bench/run
 
 clean:
