@@ -194,6 +194,7 @@ func (d *decoder) groups(n *node, where string) []groupSwitch {
 		}
 	case listNode:
 		set := &node{kind: objectNode, line: n.line, col: n.col}
+		seen := map[string]bool{}
 		for i, item := range n.items {
 			at := index(where, i)
 			name, ok := d.str(item, at)
@@ -201,8 +202,10 @@ func (d *decoder) groups(n *node, where string) []groupSwitch {
 				continue
 			}
 			add(item, at, name, true)
-			if set.get(name) == nil {
-				*set = *set.with(name, boolValue(true))
+			if !seen[name] {
+				seen[name] = true
+				set.keys = append(set.keys, name)
+				set.items = append(set.items, boolValue(true))
 			}
 		}
 		*n = *set
