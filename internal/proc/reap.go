@@ -1,0 +1,154 @@
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// foreignWait is how long a child that is neither ours nor an orphan with our
+// mark may stay dead before it is reaped: other code in this process that
+// started it with os/exec wants to wait for it.
+const foreignWait = 2 * time.Second
+
+// reap is the goroutine that waits for all children. SIGCHLD wakes it; a call
+// that blocks could not be ended.
+func (m *Manager) reap() {
+	defer close(m.reaperC)
+	var r reaper
+	again := time.NewTimer(time.Hour)
+	defer again.Stop()
+	for {
+		again.Reset(m.reapAll(&r))
+		select {
+		case <-m.chld:
+		case <-again.C:
+		case <-m.quit:
+			return
+		}
+	}
+}
+
+// reaper remembers the stranger that lies in front.
+type reaper struct {
+	pid   int
+	since time.Time
+}
+
+// reapAll reaps what has ended and returns when to look again at the latest.
+func (m *Manager) reapAll(r *reaper) time.Duration {
+	for {
+		pid := peek(unix.P_ALL, 0)
+		if pid == 0 {
+			m.cgroups.tidy()
+			return time.Hour
+		}
+		if m.collect(pid) {
+			continue
+		}
+		// Not ours by the table. A start that is under way will put it there.
+		forkMu.Lock()
+		mine := m.lookup(pid) != nil
+		if k, ok := markOf(pid); !mine && ok && m.marks.ours(k) {
+			reapPID(pid, nil)
+			mine = true
+		}
+		forkMu.Unlock()
+		if mine {
+			continue
+		}
+		if r.pid != pid {
+			r.pid, r.since = pid, time.Now()
+		}
+		if time.Since(r.since) >= foreignWait {
+			reapPID(pid, nil)
+			r.pid = 0
+			continue
+		}
+		// The stranger hides others behind it: ask for ours one by one.
+		for _, p := range m.unreaped() {
+			if peek(unix.P_PID, p) != 0 {
+				m.collect(p)
+			}
+		}
+		return 20 * time.Millisecond
+	}
+}
+
+// peek returns a child that has ended and leaves it in place, or 0.
+func peek(kind, id int) int {
+	for {
+		var info unix.Siginfo
+		err := unix.Waitid(kind, id, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		if err == nil {
+			// x/sys does not name the field. It follows three ints and is
+			// aligned like a pointer.
+			const at = (3*4 + unsafe.Sizeof(uintptr(0)) - 1) &^ (unsafe.Sizeof(uintptr(0)) - 1)
+			return int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), at)))
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return 0
+		}
+	}
+}
+
+func (m *Manager) lookup(pid int) *Process {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.byPID[pid]
+}
+
+func (m *Manager) unreaped() []int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make([]int, 0, len(m.byPID))
+	for pid := range m.byPID {
+		out = append(out, pid)
+	}
+	return out
+}
+
+// collect marks a process of ours as ended and reaps it, under its lock: while
+// someone else holds the lock the number is still its.
+func (m *Manager) collect(pid int) bool {
+	p := m.lookup(pid)
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reaped {
+		return true
+	}
+	var ru syscall.Rusage
+	ws, ok := reapPID(pid, &ru)
+	m.forget(p)
+	if !ok { // stolen by a wait that is not ours to fix: it has ended all the same
+		ws = 0
+	}
+	p.collected(ws, &ru)
+	return true
+}
+
+func reapPID(pid int, ru *syscall.Rusage) (syscall.WaitStatus, bool) {
+	var ws syscall.WaitStatus
+	for {
+		got, err := syscall.Wait4(pid, &ws, syscall.WNOHANG, ru)
+		if !errors.Is(err, unix.EINTR) {
+			return ws, err == nil && got == pid
+		}
+	}
+}
+
+// statusMask reads a set of signals from /proc/<pid>/status.
+func statusMask(status []byte, name string) uint64 {
+	_, rest, _ := bytes.Cut(status, []byte("\n"+name))
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	n, _ := strconv.ParseUint(string(bytes.TrimSpace(line)), 16, 64)
+	return n
+}
