@@ -72,95 +72,33 @@ type checkIn struct {
 	Op       api.Field[string]   `json:"op" doc:"read, write, delete or exec; the endpoint's own by default."`
 }
 
-// checkOut is the answer to one question of what policy would say.
-type checkOut struct {
-	Endpoint string  `json:"endpoint"`
-	Allowed  bool    `json:"allowed"`
-	Code     *string `json:"code"`
-	Reason   *string `json:"reason"`
-	Rule     *ruleOf `json:"rule,omitempty"`
-}
-
-// ruleOf is shown as its text, or as null when there is none to name.
-type ruleOf struct{ name string }
-
-func (r ruleOf) MarshalJSON() ([]byte, error) {
-	if r.name == "" {
-		return []byte("null"), nil
-	}
-	return api.AppendText(nil, r.name), nil
-}
-
-func (s *Server) check(_ context.Context, c *api.Call, in checkIn) (checkOut, error) {
+func (s *Server) check(_ context.Context, c *api.Call, in checkIn) (Verdict, error) {
 	id, err := in.Endpoint.Want("endpoint")
 	if err != nil || id == "" {
-		return checkOut{}, api.Invalidf("Missing or invalid 'endpoint'")
+		return Verdict{}, api.Invalidf("Missing or invalid 'endpoint'")
 	}
 	path, err := in.Path.Optional("path", "")
 	if err != nil {
-		return checkOut{}, err
+		return Verdict{}, err
 	}
 	paths, err := in.Paths.Optional("paths", nil)
 	if err != nil {
-		return checkOut{}, err
+		return Verdict{}, err
 	}
 	opName, err := in.Op.Optional("op", "")
 	if err != nil {
-		return checkOut{}, err
+		return Verdict{}, err
 	}
+	q := Question{Endpoint: id, Paths: paths}
 	if in.Path.State == api.Good {
-		paths = append([]string{path}, paths...)
+		q.Paths = append([]string{path}, paths...)
 	}
-	d := c.Policy.Decide(c.Identity, id)
-	if d.OK() {
-		rule := c.Policy.Rule(id)
-		op := rule.Row.Op
-		if in.Op.State == api.Good {
-			var ok bool
-			if op, ok = policy.ParseOp(opName); !ok {
-				return checkOut{}, api.Invalidf("Invalid 'op'")
-			}
+	if in.Op.State == api.Good {
+		op, ok := policy.ParseOp(opName)
+		if !ok {
+			return Verdict{}, api.Invalidf("Invalid 'op'")
 		}
-		for _, p := range paths {
-			if d = judgePath(c, rule, p, op); !d.OK() {
-				d.Rule = ""
-				break
-			}
-		}
-	} else if _, ok := policy.ParseOp(opName); !ok && in.Op.State == api.Good {
-		return checkOut{}, api.Invalidf("Invalid 'op'")
+		q.Op = &op
 	}
-	return decisionOut(id, d), nil
-}
-
-// decisionOut renders a decision as /capabilities/check shows it.
-func decisionOut(id string, d policy.Decision) checkOut {
-	out := checkOut{Endpoint: id, Allowed: d.OK()}
-	if d.OK() {
-		return out
-	}
-	code := string(d.Code)
-	d.Endpoint = id
-	reason := api.Public(d.Err())
-	out.Code, out.Reason = &code, &reason
-	switch d.Code {
-	case policy.EndpointDisabled, policy.MissingScope:
-		out.Rule = &ruleOf{d.Rule}
-	}
-	if d.Code == policy.MissingScope {
-		out.Rule = &ruleOf{}
-	}
-	return out
-}
-
-// judgePath asks what the call itself would ask about one path.
-func judgePath(c *api.Call, rule *policy.Rule, path string, op policy.Op) policy.Decision {
-	real, err := c.Guard(rule).Check(path, op)
-	if err != nil {
-		return refusal(err)
-	}
-	if rule.Row.Name == "files_upload_stream" && op == policy.Write {
-		return extensionDecision(rule, real)
-	}
-	return policy.Allow()
+	return ask(c.Policy, c.Identity, q, c.Guard), nil
 }

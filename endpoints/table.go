@@ -20,10 +20,15 @@ type Server struct {
 	Env     *childenv.Store
 	Workdir string // the server's working directory at start
 
+	// PTYPort is where terminals are really served, 0 when nowhere. It is set
+	// after Table, before the first request.
+	PTYPort int
+
 	// Ready reports the parts that /ready names; nil means there are none.
 	Ready func() (commands, pty string)
 
-	caps api.Discovery
+	caps   api.Discovery
+	places places
 }
 
 // features are what the server has beyond the published contract.
