@@ -1,0 +1,355 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/agent-sandbox/agent-sandbox-server/endpoints"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/api"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/childenv"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
+	"github.com/agent-sandbox/agent-sandbox-server/policy"
+)
+
+// closeLimit bounds the whole stop after the last request: programs get two
+// seconds between SIGTERM and SIGKILL, the rest takes none.
+const closeLimit = 10 * time.Second
+
+// serve runs the server until it is told to stop.
+func (p *program) serve(ctx context.Context, args []string) int {
+	// From here on no signal ends the process by itself.
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	// Whoever read our output may be gone; the library would end us for that.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	defer signal.Stop(broken)
+
+	c, status, ok := p.serveConfig(args)
+	if !ok {
+		return status
+	}
+	s, err := p.start(ctx, c)
+	if err != nil {
+		return p.failed(err)
+	}
+	return s.run(ctx, signals)
+}
+
+// server is the running program: its parts, in the order they were started.
+type server struct {
+	config *config
+	log    *slog.Logger
+	gate   *api.Gate
+	source policySource
+	rows   []policy.Row
+
+	policy   atomic.Pointer[policy.Policy]
+	stopping chan struct{}
+	calls    calls
+	doors    []door
+	pty      atomic.Value // string: what /ready says of terminals
+	closers  []closer
+}
+
+// door is a listener and what it serves.
+type door struct {
+	name     string
+	listener net.Listener
+	handler  http.Handler
+}
+
+// closer ends one part.
+type closer struct {
+	name string
+	end  func(context.Context) error
+}
+
+func (s *server) closeLater(name string, end func(context.Context) error) {
+	s.closers = append(s.closers, closer{name, end})
+}
+
+// start makes all parts and listens. When it fails nothing is left of them.
+func (p *program) start(ctx context.Context, c *config) (s *server, err error) {
+	lines := newSink(p.stderr, c.logFormat)
+	s = &server{
+		config: c, log: slog.New(logHandler(lines, c.logFormat)),
+		source: c.policy, stopping: make(chan struct{}),
+	}
+	s.pty.Store("off")
+	s.closeLater("log", lines.Close)
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	concealed := concealEnv(func(name string) bool { return holdsSecret(name, nil) })
+
+	workdir, err := os.Getwd()
+	if err != nil {
+		workdir = "/" // it was removed under us
+	}
+	audit := api.NewAudit(lines, s.log)
+	s.closeLater("audit", audit.Close)
+	files := guardfs.New(func() string { return c.baseDir }, workdir)
+	s.closeLater("files", func(context.Context) error { return files.Close() })
+	s.closeLater("calls", s.calls.drain)
+	procs := proc.New(proc.Options{Log: s.log})
+	s.closeLater("processes", procs.Close)
+
+	rooms := &endpoints.Server{
+		Version: version, Files: files, Procs: procs,
+		Env: childenv.New(p.env), Workdir: workdir, Ready: s.ready,
+	}
+	table := rooms.Table()
+	s.rows = api.Rows(table)
+	s.gate = &api.Gate{
+		Policy: s.policy.Load, Limiter: &policy.Limiter{}, Brake: &policy.GuessBrake{},
+		Files: files, Audit: audit, Log: s.log, Origins: c.origins, Hosts: c.hosts,
+		MaxUpload: func() int64 { return c.maxUpload }, BodyTimeout: c.bodyTimeout, Stopping: s.stopping,
+	}
+	loaded, err := s.source.load(s.rows)
+	if err != nil {
+		return nil, err
+	}
+	s.policy.Store(loaded.Policy)
+	s.source.reload = true
+	err = concealEnv(func(name string) bool { return holdsSecret(name, loaded.tokenEnv) })
+
+	if listenErr := s.open(ctx, rooms, table); listenErr != nil {
+		return nil, listenErr
+	}
+	if err = errors.Join(concealed, err); err != nil {
+		s.log.Warn("the secrets in this process's environment could not be overwritten", "err", err)
+	}
+	s.lint(p)
+	return s, nil
+}
+
+// open listens and says where.
+func (s *server) open(ctx context.Context, rooms *endpoints.Server, table []api.Endpoint) error {
+	l, err := listen(ctx, s.config.host, s.config.port)
+	if err != nil {
+		return err
+	}
+	s.doors = append(s.doors, door{"http", l, api.Mount(table, s.gate)})
+	said := []any{"http", l.Addr().String()}
+
+	if terminal := ptyEndpoint(table); terminal != nil && s.terminals() {
+		t, moved, err := listenPTY(ctx, s.config, portOf(l))
+		if err != nil {
+			_ = l.Close()
+			return err
+		}
+		rooms.PTYPort = portOf(t)
+		s.doors = append(s.doors, door{"pty", t, api.MountUpgrade(*terminal, s.gate, "/pty", "/")})
+		s.pty.Store("listening")
+		said = append(said, "pty", t.Addr().String())
+		if moved {
+			s.log.Warn("the terminal port is taken, terminals are elsewhere", "wanted", s.config.ptyPort, "port", portOf(t))
+		}
+	}
+	s.log.Info("listening", append(said, "version", version, "pid", os.Getpid())...)
+	return nil
+}
+
+// ptyEndpoint is the row that the terminal listener serves.
+func ptyEndpoint(table []api.Endpoint) *api.Endpoint {
+	for i := range table {
+		if ep := &table[i]; ep.Virtual && ep.Group == "terminal" {
+			return ep
+		}
+	}
+	return nil
+}
+
+// terminals tells whether any endpoint of the group is on.
+func (s *server) terminals() bool {
+	return slices.ContainsFunc(s.policy.Load().Rules(), func(r *policy.Rule) bool {
+		return r.Enabled && r.Row.Group == "terminal"
+	})
+}
+
+// lint prints what is odd about the policy in force. In text the lines have a
+// fixed form, which people and tools look for.
+func (s *server) lint(p *program) {
+	for _, w := range s.policy.Load().Warnings() {
+		if s.config.logFormat == "json" {
+			s.log.Warn("policy lint", "text", w)
+			continue
+		}
+		_, _ = fmt.Fprintf(p.stderr, "policy lint: %s\n", oneLine(w))
+	}
+}
+
+func (s *server) ready() (commands, pty string) {
+	pty, _ = s.pty.Load().(string)
+	return "ready", pty
+}
+
+// run serves until a signal, the end of ctx or the failure of a listener, and
+// then stops in order. A second signal ends it at once.
+func (s *server) run(ctx context.Context, signals <-chan os.Signal) int {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	failed := make(chan error, len(s.doors))
+	doors := s.serveDoors(ctx, failed)
+
+	status := exitOK
+	for waiting := true; waiting; {
+		select {
+		case <-ctx.Done():
+			waiting = false
+		case err := <-failed:
+			s.log.Error("a listener failed", "err", err)
+			status, waiting = exitFailed, false
+		case sig := <-signals:
+			if sig == syscall.SIGHUP {
+				s.reload()
+				continue
+			}
+			s.log.Info("stopping", "signal", sig.String())
+			waiting = false
+		}
+	}
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		close(s.stopping) // streams end first: they would outlast the grace
+		cancel()
+		doors.Wait()
+		s.close()
+	}()
+	for {
+		select {
+		case <-stopped:
+			return status
+		case sig := <-signals:
+			if sig != syscall.SIGHUP {
+				return exitFailed
+			}
+		}
+	}
+}
+
+// serveDoors serves every door until ctx ends and open requests had their
+// time, which is one span for all doors.
+func (s *server) serveDoors(ctx context.Context, failed chan<- error) *sync.WaitGroup {
+	end := sync.OnceValue(func() time.Time { return time.Now().Add(s.config.shutdown) })
+	grace := func() (context.Context, context.CancelFunc) {
+		return context.WithDeadline(context.WithoutCancel(ctx), end())
+	}
+	options := api.ServerOptions{
+		HeaderTimeout: s.config.headerTimeout, IdleTimeout: s.config.idleTimeout,
+		MaxConnections: s.config.maxConnections, Log: s.log,
+	}
+	var wg sync.WaitGroup
+	for _, d := range s.doors {
+		wg.Go(func() {
+			if err := api.Serve(ctx, d.listener, s.calls.counted(d.handler), options, grace); err != nil {
+				if d.name == "pty" {
+					s.pty.Store("failed")
+				}
+				failed <- fmt.Errorf("%s: %w", d.name, err)
+			}
+		})
+	}
+	return &wg
+}
+
+// reload reads the policy again and puts it in force, or keeps the old one.
+// Listeners stay as they are; running requests keep the rules they began with.
+func (s *server) reload() {
+	loaded, err := s.source.load(s.rows)
+	if err != nil {
+		s.log.Error("the policy could not be read again, the old one stays", "err", err)
+		return
+	}
+	if err := concealEnv(func(name string) bool { return holdsSecret(name, loaded.tokenEnv) }); err != nil {
+		s.log.Warn("the secrets in this process's environment could not be overwritten", "err", err)
+	}
+	s.policy.Store(loaded.Policy)
+	s.log.Info("policy read again", "preset", loaded.Preset(), "revision", loaded.Revision())
+	for _, w := range loaded.Warnings() {
+		s.log.Warn("policy lint", "text", w)
+	}
+}
+
+// close ends the parts in reverse order.
+func (s *server) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	for _, c := range slices.Backward(s.closers) {
+		if err := c.end(ctx); err != nil {
+			s.log.Error("not everything ended in time", "part", c.name, "err", err)
+		}
+	}
+}
+
+// calls counts the handlers that run. A server that stopped serving cuts its
+// connections but does not wait for their handlers; what they use must not be
+// closed under them.
+type calls struct {
+	mu      sync.Mutex
+	running int
+	idle    chan struct{} // made by drain; closed when running is 0
+}
+
+// counted is h until drain was called; later requests are cut.
+func (c *calls) counted(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !c.enter() {
+			panic(http.ErrAbortHandler)
+		}
+		defer c.leave()
+		h.ServeHTTP(w, r)
+	})
+}
+
+func (c *calls) enter() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.idle != nil {
+		return false
+	}
+	c.running++
+	return true
+}
+
+func (c *calls) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running--; c.running == 0 && c.idle != nil {
+		close(c.idle)
+	}
+}
+
+// drain lets no more calls in and waits for those that run, or gives up with
+// ctx. It is called once.
+func (c *calls) drain(ctx context.Context) error {
+	c.mu.Lock()
+	c.idle = make(chan struct{})
+	if c.running == 0 {
+		close(c.idle)
+	}
+	c.mu.Unlock()
+	select {
+	case <-c.idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
