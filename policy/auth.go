@@ -84,7 +84,7 @@ func anonymous(spec authSpec) Identity {
 	if scopes == nil {
 		scopes = []string{"*"}
 	}
-	return Identity{ID: "anonymous", Scopes: sortedScopes(scopes)}
+	return Identity{ID: anonymousID, Scopes: sortedScopes(scopes)}
 }
 
 func sortedScopes(scopes []string) []string {

@@ -27,6 +27,9 @@ type tokenSpec struct {
 	at        *node
 }
 
+// anonymousID names every caller without a token.
+const anonymousID = "anonymous"
+
 var (
 	authKeys  = []string{"tokens", "allow_anonymous", "anonymous_scopes"}
 	tokenKeys = []string{"id", "scopes", "token_env", "token_sha256", "token_file", "not_before", "expires_at"}
@@ -46,6 +49,13 @@ func (d *decoder) auth(n *node, where string) authSpec {
 			a.anonymous = d.scopes(v, where)
 		}
 	})
+	// Rates, processes and terminals belong to an id, so it must not be shared
+	// with callers that need no token.
+	for _, t := range a.tokens {
+		if t.id == anonymousID && a.allowAnonymous != nil && *a.allowAnonymous {
+			d.fail(t.at, t.where+".id", "'%s' is the id of callers without a token, which allow_anonymous lets in", anonymousID)
+		}
+	}
 	return a
 }
 

@@ -169,6 +169,7 @@ func TestSoundDocuments(t *testing.T) {
 		`{"defaults": {"audit": "all", "limits": {"max_concurrency": 8}}}`,
 		`{"auth": {"allow_anonymous": true, "anonymous_scopes": ["files:read"]}}`,
 		`{"auth": {"tokens": []}}`,
+		`{"auth": {"tokens": [{"id": "anonymous", "token_env": "A", "scopes": []}]}}`,
 		`{"endpoints": {"files_list": {"paths": {"allow": ["/srv"], "deny": [], "read_only": true, "symlinks": "within"}}}}`,
 		`{"endpoints": {"zzz*": {"enabled": false}}}`,
 		`{"endpoints": {"agents_list": {"limits": {"max_depth": 3}}, "group:agents": {"enabled": true}}, "groups": {"agents": true}}`,

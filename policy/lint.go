@@ -142,9 +142,7 @@ func (l *linter) selectors() {
 		case e.text == "" && e.kind == groupKind: // an entry of groups
 			continue
 		case len(selected) > 0:
-			if e.kind != exactKind {
-				l.idleKnobs(e, selected)
-			}
+			l.idleKnobs(e, selected) // none for an exact selector: those are errors
 		case e.kind == globKind:
 			l.warn(lintEmptyGlob, "selector '%s' matches no endpoint", shorten(e.text))
 		case e.kind == groupKind:

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -25,9 +26,26 @@ func ParseYAMLNode(n *yaml.Node) (*Document, []*DocumentError) {
 func readYAML(data []byte) (*node, *DocumentError) {
 	var doc yaml.Node
 	if err := yaml.Load(data, &doc); err != nil {
-		return nil, syntaxError("invalid YAML: %s", strings.Join(strings.Fields(err.Error()), " "))
+		return nil, yamlError(err)
 	}
 	return treeOf(&doc)
+}
+
+// yamlError puts the library's message on one line with its position.
+func yamlError(err error) *DocumentError {
+	if many, ok := errors.AsType[*yaml.LoadErrors](err); ok && len(many.Errors) > 0 {
+		err = many.Errors[0]
+	}
+	text, where := err.Error(), ""
+	d := &DocumentError{Where: "policy"}
+	if e, ok := errors.AsType[*yaml.LoadError](err); ok {
+		text = strings.TrimPrefix(e.Message, "yaml: ")
+		if d.Line, d.Column = e.Mark.Line, e.Mark.Column; d.Line > 0 {
+			where = fmt.Sprintf(" at line %d, column %d", d.Line, d.Column)
+		}
+	}
+	d.Text = "invalid YAML" + where + ": " + shorten(strings.Join(strings.Fields(text), " "))
+	return d
 }
 
 func treeOf(n *yaml.Node) (*node, *DocumentError) {

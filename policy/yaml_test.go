@@ -81,12 +81,12 @@ func TestPresetsReadAsYAML(t *testing.T) {
 
 func TestYAMLMistakes(t *testing.T) {
 	for doc, want := range map[string]string{
-		"":                                "policy policy: ",
-		"# nothing\n":                     "policy policy: ",
+		"":                                "policy policy: invalid YAML: no documents in stream",
+		"# nothing\n":                     "policy policy: invalid YAML: no documents in stream",
 		"null":                            "policy policy: expected an object, got null",
 		"- a":                             "policy policy: expected an object, got a list",
-		"a: [":                            "policy policy: invalid YAML: ",
-		"version: 1\n---\nversion: 1\n":   "policy policy: invalid YAML: ",
+		"a: [":                            "policy policy: invalid YAML at line 2, column 1: did not find expected node content",
+		"version: 1\n---\nversion: 1\n":   "policy policy: invalid YAML: expected single document, found multiple",
 		"preset: locked\npreset: default": "policy policy.preset: the key is given twice",
 		"endpoints: {shell: {enabled: true, \"enabled\": true}}": "policy policy.endpoints.shell.enabled: the key is given twice",
 		"1: x":                       "policy policy: a key is an integer, not a string",
@@ -99,7 +99,7 @@ func TestYAMLMistakes(t *testing.T) {
 		"description: !!int x":       "policy policy.description: not a value of the tag !!int",
 		"groups: !!set {core}":       "policy policy.groups: the tag !!set is not allowed",
 		"defaults: {<<: 5}":          "policy policy.defaults: '<<' merges objects, not an integer",
-		"description: *nope":         "policy policy: invalid YAML: ",
+		"description: *nope":         "policy policy: invalid YAML at line 1, column 14: unknown anchor 'nope' referenced",
 		"version: 1.0":               "policy policy.version: must be the integer 1",
 		"endpoints: {shell: {limits: {timeout_seconds: .nan}}}":              "policy policy.endpoints.shell.limits.timeout_seconds: the number is not finite or beyond 64 bits",
 		"endpoints: {shell: {limits: {timeout_seconds: .inf}}}":              "policy policy.endpoints.shell.limits.timeout_seconds: the number is not finite or beyond 64 bits",
