@@ -107,7 +107,10 @@ func (p *program) start(ctx context.Context, c *config) (s *server, err error) {
 	files := guardfs.New(func() string { return c.baseDir }, workdir)
 	s.closeLater("files", func(context.Context) error { return files.Close() })
 	s.closeLater("calls", s.calls.drain)
-	procs := proc.New(proc.Options{Log: s.log})
+	procs, err := proc.New(proc.Options{})
+	if err != nil {
+		return nil, &failure{"configuration", err}
+	}
 	s.closeLater("processes", procs.Close)
 
 	rooms := &endpoints.Server{
