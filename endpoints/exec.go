@@ -188,7 +188,7 @@ func (s *Server) prepare(c *api.Call, rule *policy.Rule, in *execIn) (l *launch,
 		child[name] = env[name]
 	}
 	l.env = childenv.List(child)
-	return l, findErr
+	return l, startError(findErr, argv[0])
 }
 
 // onServerPath tells whether a directory of the server's own PATH holds the

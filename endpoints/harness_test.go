@@ -55,13 +55,15 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	for k, v := range o.env {
 		env = append(env, k+"="+v)
 	}
-	procs := proc.New(proc.Options{Log: log})
+	procs, err := proc.New(proc.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	files := guardfs.New(func() string { return base }, base)
 	s := &Server{Version: "test", Files: files, Procs: procs, Env: childenv.New(env), Workdir: base}
 	table := s.Table()
 	doc := policy.Empty()
 	if o.policy != "" {
-		var err error
 		if doc, err = policy.Parse([]byte(o.policy), policy.JSON); err != nil {
 			t.Fatal(err)
 		}

@@ -40,6 +40,7 @@ func (s *Server) Table() []api.Endpoint {
 	return slices.Concat(
 		s.core(),
 		s.files(),
+		s.transfers(),
 		s.process(),
 	)
 }

@@ -188,7 +188,8 @@ func (c *Call) done() {
 	c.leave = nil
 }
 
-// Body is an answer that writes itself instead of being encoded as JSON.
+// Body is an answer that writes itself instead of being encoded as JSON. One
+// that is an [io.Closer] is closed when the call is done, sent or not.
 type Body interface {
 	// Header sets the answer's headers, Content-Type and, where it is known,
 	// Content-Length.
@@ -206,6 +207,9 @@ func (c *Call) reply(ctx context.Context, out any) error {
 	status := http.StatusOK
 	if s, ok := out.(Statuser); ok {
 		status = s.Status()
+	}
+	if held, ok := out.(io.Closer); ok {
+		defer held.Close()
 	}
 	b, ok := out.(Body)
 	if !ok {

@@ -243,3 +243,13 @@ func writeError(w *answer, r *http.Request, endpoint string, err error) {
 	}
 	w.json(e.Status, text, r)
 }
+
+// CodeOf is the stable code of what a caller would be told of err, for answers
+// that list failures. A missing file is "not_found".
+func CodeOf(err error) string {
+	e := problem(err)
+	if e.Code == "" && e.Status == http.StatusNotFound {
+		return "not_found"
+	}
+	return e.Code
+}

@@ -62,17 +62,17 @@ const flushAt = 64 << 10
 // Text appends the event {"data": text} without flushing, so that a burst of
 // lines costs one write. partial adds "partial": true. Call [Events.Flush]
 // when there is nothing more to append for now.
-func (e *Events) Text(name, text string, partial bool) error {
+func (e *Events) Text(name string, text []byte, partial bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.err != nil {
 		return e.err
 	}
 	e.open(name)
-	e.buf = append(e.buf, `{"data":`...)
+	e.buf = append(e.buf, `{"data": `...)
 	e.buf = AppendText(e.buf, text)
 	if partial {
-		e.buf = append(e.buf, `,"partial":true`...)
+		e.buf = append(e.buf, `, "partial": true`...)
 	}
 	e.buf = append(e.buf, "}\n\n"...)
 	if len(e.buf) >= flushAt {

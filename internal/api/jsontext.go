@@ -21,9 +21,9 @@ const hexDigits = "0123456789abcdef"
 // AppendText appends s as a JSON string in pure ASCII, bytes that are not
 // UTF-8 as U+FFFD. Event streams need ASCII because line readers split at
 // U+0085 and U+2028 too.
-func AppendText(dst []byte, s string) []byte { return appendText(dst, s, false) }
+func AppendText[T string | []byte](dst []byte, s T) []byte { return appendText(dst, s, false) }
 
-func appendText(dst []byte, s string, bytesAsSurrogates bool) []byte {
+func appendText[T string | []byte](dst []byte, s T, bytesAsSurrogates bool) []byte {
 	dst = append(dst, '"')
 	for i := 0; i < len(s); {
 		start := i
@@ -40,7 +40,7 @@ func appendText(dst []byte, s string, bytesAsSurrogates bool) []byte {
 			i++
 			continue
 		}
-		r, n := utf8.DecodeRuneInString(s[i:])
+		r, n := utf8.DecodeRuneInString(string(s[i:min(i+utf8.UTFMax, len(s))]))
 		switch {
 		case r == utf8.RuneError && n == 1 && bytesAsSurrogates:
 			dst = appendUnicode(dst, 0xDC00|rune(c))
