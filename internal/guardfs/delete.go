@@ -51,16 +51,21 @@ func (g *Guard) Delete(ctx context.Context, name string, opt DeleteOptions) (rea
 // removable refuses what may not be taken away: roots, what is not there,
 // trees with denied entries.
 func (p *place) removable(ctx context.Context) error {
-	if p.g.roots().HoldsRoot(p.path) {
-		return errRoot()
-	}
-	if p.why != nil {
-		return missing("remove", p.path, p.why)
+	if err := p.present(); err != nil {
+		return err
 	}
 	if p.kind() == Directory && p.g.rules.HasDeny() {
 		return p.judgeTree(ctx, nil)
 	}
 	return nil
+}
+
+// present refuses roots and what is not there.
+func (p *place) present() error {
+	if p.g.roots().HoldsRoot(p.path) {
+		return errRoot()
+	}
+	return missing("remove", p.path, p.why)
 }
 
 // judgeTree refuses the tree at the place when the rules deny an entry in it.
@@ -75,7 +80,7 @@ func (p *place) judgeTree(ctx context.Context, also func(*Entry) error) error {
 	var unreadable error
 	w.opt.Failed = func(_ string, err error) { unreadable = err }
 	w.visit = func(e *Entry) error {
-		if judged++; judged > maxJudged {
+		if judged++; judged > maxJudged && p.g.rules.HasDeny() {
 			return refuse(policy.PathDenied, "Directory is too large to be judged")
 		}
 		if e.dir.denies(e.name) {
