@@ -37,7 +37,7 @@ func (s *Server) files() []api.Endpoint {
 		Summary: "Remove a file or a directory with its content.", Scopes: []string{"files:delete"},
 		Paths: true, Op: policy.Delete, Mutates: true,
 	}
-	_ = api.Row{
+	move := api.Row{
 		Name: "files_move", Method: "POST", Path: "/files/move", Group: "file_ops",
 		Summary: "Move or rename a file or directory.", Scopes: []string{"files:write", "files:delete"},
 		Paths: true, Op: policy.Write, Mutates: true,
@@ -47,7 +47,7 @@ func (s *Server) files() []api.Endpoint {
 		api.Unary(stat, s.stat),
 		api.Unary(mkdir, mkdirFile),
 		api.Unary(remove, removeFile),
-		//MOVE api.Unary(move, moveFile),
+		api.Unary(move, moveFile),
 	}
 }
 
@@ -347,6 +347,48 @@ func removeFile(ctx context.Context, c *api.Call, in removeIn) (removeOut, error
 		return removeOut{Path: api.Name(real)}, nil
 	}
 	return removeOut{api.Name(real), true}, err
+}
+
+type moveIn struct {
+	Source      api.Field[string] `json:"source" doc:"What to move; a link itself, never its target."`
+	Destination api.Field[string] `json:"destination" doc:"Where to; an existing directory receives the source under its own name."`
+	Overwrite   api.Field[bool]   `json:"overwrite" doc:"false: an existing destination is an error."`
+}
+
+type moveOut struct {
+	Source      api.Name `json:"source"`
+	Destination api.Name `json:"destination"`
+	Path        api.Name `json:"path" doc:"Where the source is now."`
+}
+
+func moveFile(ctx context.Context, c *api.Call, in moveIn) (moveOut, error) {
+	source, err := wantPath(in.Source, "source")
+	if err != nil {
+		return moveOut{}, err
+	}
+	destination, err := wantPath(in.Destination, "destination")
+	if err != nil {
+		return moveOut{}, err
+	}
+	overwrite, err := in.Overwrite.Optional("overwrite", true)
+	if err != nil {
+		return moveOut{}, err
+	}
+	// A move must not make what an upload may not.
+	upload := c.Policy.Rule("files_upload_stream")
+	res, err := c.Guard(nil).Move(ctx, source, destination, guardfs.MoveOptions{
+		NoOverwrite: !overwrite,
+		Final: func(real string, source guardfs.Info, taken bool) error {
+			if taken && keepsFiles(upload) {
+				return policy.Refuse(policy.FileExists, "").Err()
+			}
+			if source.IsDir() {
+				return nil
+			}
+			return extensionDecision(upload, real).Err()
+		},
+	})
+	return moveOut{api.Name(res.Source), api.Name(res.Destination), api.Name(res.Path)}, err
 }
 
 func missingField(name string) error { return api.Invalidf("Missing or invalid '%s'", name) }
