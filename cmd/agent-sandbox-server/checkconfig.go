@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -169,11 +168,7 @@ func (p *program) printJSON(v any) {
 // explain prints what /capabilities/check would answer an identity with these
 // scopes.
 func (p *program) explain(o *checkOptions, pol *policy.Policy) int {
-	workdir, err := os.Getwd()
-	if err != nil {
-		workdir = "/"
-	}
-	files := guardfs.New(func() string { return o.baseDir }, workdir)
+	files := guardfs.New(func() string { return o.baseDir }, workingDirectory())
 	defer files.Close()
 	who := policy.Identity{ID: "explain", ByToken: true}
 	for s := range strings.SplitSeq(o.scopes, ",") {

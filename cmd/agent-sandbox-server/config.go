@@ -121,6 +121,9 @@ func (c *config) check(e *environ, given map[string]bool, commands list, attache
 	if given["envd-port"] {
 		envd = int64(envdPort)
 	}
+	if e.err != nil {
+		return &failure{"configuration", e.err}
+	}
 	for _, o := range []struct {
 		name string
 		port int
@@ -130,8 +133,6 @@ func (c *config) check(e *environ, given map[string]bool, commands list, attache
 		}
 	}
 	switch {
-	case e.err != nil:
-		return &failure{"configuration", e.err}
 	case envd != 0:
 		return &failure{"configuration", errors.New("--envd-port: the envd protocol is not in this build")}
 	case attached:

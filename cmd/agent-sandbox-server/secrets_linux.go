@@ -52,12 +52,23 @@ func concealEnv(secret func(name string) bool) error {
 	return nil
 }
 
-// envBlock is where the environment lies: fields 50 and 51 of /proc/self/stat.
+// undump keeps processes of the same user from opening our memory and our
+// descriptors through /proc, or attaching a debugger: what the environment no
+// longer shows is still in memory, and descriptors lead round the policy. It
+// costs core dumps. Root with CAP_SYS_PTRACE is not kept out.
+func undump() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
+
+// envBlock is where the environment lies in our memory.
 func envBlock() (start, end uintptr, err error) {
 	text, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
 		return 0, 0, err
 	}
+	return parseEnvBlock(text)
+}
+
+// parseEnvBlock reads fields 50 and 51 of a /proc/<pid>/stat.
+func parseEnvBlock(text []byte) (start, end uintptr, err error) {
 	const afterName, startField, endField = 3, 50, 51
 	// The name in parentheses may hold anything.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))

@@ -83,25 +83,34 @@ func (s *server) closeLater(name string, end func(context.Context) error) {
 }
 
 // start makes all parts and listens. When it fails nothing is left of them.
-func (p *program) start(ctx context.Context, c *config) (s *server, err error) {
+func (p *program) start(ctx context.Context, c *config) (*server, error) {
 	lines := newSink(p.stderr, c.logFormat)
-	s = &server{
+	s := &server{
 		config: c, log: slog.New(logHandler(lines, c.logFormat)),
 		source: c.policy, stopping: make(chan struct{}),
 	}
 	s.pty.Store("off")
 	s.closeLater("log", lines.Close)
-	defer func() {
-		if err != nil {
-			s.close()
-		}
-	}()
 	concealed := concealEnv(func(name string) bool { return holdsSecret(name, nil) })
-
-	workdir, err := os.Getwd()
-	if err != nil {
-		workdir = "/" // it was removed under us
+	if err := s.assemble(ctx, lines, p.env); err != nil {
+		s.close()
+		return nil, err
 	}
+	// From here on there are children to hide from.
+	if err := errors.Join(concealed, undump()); err != nil {
+		s.log.Warn(notConcealed, "err", err)
+	}
+	s.lint(lines)
+	return s, nil
+}
+
+const notConcealed = "other processes may be able to read secrets of this one"
+
+// assemble makes the parts from the ground up; each is closed after those that
+// stand on it.
+func (s *server) assemble(ctx context.Context, lines *sink, env []string) error {
+	c := s.config
+	workdir := workingDirectory()
 	audit := api.NewAudit(lines, s.log)
 	s.closeLater("audit", audit.Close)
 	files := guardfs.New(func() string { return c.baseDir }, workdir)
@@ -109,13 +118,13 @@ func (p *program) start(ctx context.Context, c *config) (s *server, err error) {
 	s.closeLater("calls", s.calls.drain)
 	procs, err := proc.New(proc.Options{})
 	if err != nil {
-		return nil, &failure{"configuration", err}
+		return &failure{"configuration", err}
 	}
 	s.closeLater("processes", procs.Close)
 
 	rooms := &endpoints.Server{
 		Version: version, Files: files, Procs: procs,
-		Env: childenv.New(p.env), Workdir: workdir, Ready: s.ready,
+		Env: childenv.New(env), Workdir: workdir, Ready: s.ready,
 	}
 	table := rooms.Table()
 	s.rows = api.Rows(table)
@@ -124,22 +133,34 @@ func (p *program) start(ctx context.Context, c *config) (s *server, err error) {
 		Files: files, Audit: audit, Log: s.log, Origins: c.origins, Hosts: c.hosts,
 		MaxUpload: func() int64 { return c.maxUpload }, BodyTimeout: c.bodyTimeout, Stopping: s.stopping,
 	}
+	if _, err := s.adopt(); err != nil {
+		return err
+	}
+	s.source.reload = true
+	return s.open(ctx, rooms, table)
+}
+
+// workingDirectory is where relative names begin.
+func workingDirectory() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "/" // it was removed under us
+	}
+	return dir
+}
+
+// adopt reads the policy, puts it in force and hides what its tokens were read
+// from.
+func (s *server) adopt() (*policy.Policy, error) {
 	loaded, err := s.source.load(s.rows)
 	if err != nil {
 		return nil, err
 	}
+	if err := concealEnv(func(name string) bool { return holdsSecret(name, loaded.tokenEnv) }); err != nil {
+		s.log.Warn(notConcealed, "err", err)
+	}
 	s.policy.Store(loaded.Policy)
-	s.source.reload = true
-	err = concealEnv(func(name string) bool { return holdsSecret(name, loaded.tokenEnv) })
-
-	if listenErr := s.open(ctx, rooms, table); listenErr != nil {
-		return nil, listenErr
-	}
-	if err = errors.Join(concealed, err); err != nil {
-		s.log.Warn("the secrets in this process's environment could not be overwritten", "err", err)
-	}
-	s.lint(p)
-	return s, nil
+	return loaded.Policy, nil
 }
 
 // open listens and says where.
@@ -188,13 +209,13 @@ func (s *server) terminals() bool {
 
 // lint prints what is odd about the policy in force. In text the lines have a
 // fixed form, which people and tools look for.
-func (s *server) lint(p *program) {
+func (s *server) lint(lines *sink) {
 	for _, w := range s.policy.Load().Warnings() {
 		if s.config.logFormat == "json" {
 			s.log.Warn("policy lint", "text", w)
 			continue
 		}
-		_, _ = fmt.Fprintf(p.stderr, "policy lint: %s\n", oneLine(w))
+		_, _ = fmt.Fprintf(lines, "policy lint: %s\n", oneLine(w))
 	}
 }
 
@@ -276,17 +297,13 @@ func (s *server) serveDoors(ctx context.Context, failed chan<- error) *sync.Wait
 // reload reads the policy again and puts it in force, or keeps the old one.
 // Listeners stay as they are; running requests keep the rules they began with.
 func (s *server) reload() {
-	loaded, err := s.source.load(s.rows)
+	p, err := s.adopt()
 	if err != nil {
 		s.log.Error("the policy could not be read again, the old one stays", "err", err)
 		return
 	}
-	if err := concealEnv(func(name string) bool { return holdsSecret(name, loaded.tokenEnv) }); err != nil {
-		s.log.Warn("the secrets in this process's environment could not be overwritten", "err", err)
-	}
-	s.policy.Store(loaded.Policy)
-	s.log.Info("policy read again", "preset", loaded.Preset(), "revision", loaded.Revision())
-	for _, w := range loaded.Warnings() {
+	s.log.Info("policy read again", "preset", p.Preset(), "revision", p.Revision())
+	for _, w := range p.Warnings() {
 		s.log.Warn("policy lint", "text", w)
 	}
 }
