@@ -35,11 +35,24 @@ func (g *Guard) Link(old, name string) (real string, err error) {
 		}
 		err := g.at(name, policy.Write, selfOnly, func(p *place) error {
 			real = p.path
-			return p.makeNew(func() error { return unix.Linkat(from.dir, from.name, p.dir, p.name, 0) })
+			return p.makeNew(func() error { return p.linkTo(from) })
 		})
 		return err
 	})
 	return real, err
+}
+
+// linkTo links the place to a file, if that is still the one that was judged.
+func (p *place) linkTo(from *place) error {
+	if err := unix.Linkat(from.dir, from.name, p.dir, p.name, 0); err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := lstatAt(p.dir, p.name, &st); err == nil && (st.Ino != from.st.Ino || st.Dev != from.st.Dev) {
+		_ = unix.Unlinkat(p.dir, p.name, 0)
+		return errMoved
+	}
+	return nil
 }
 
 // makeNew makes something of a name that is free.
