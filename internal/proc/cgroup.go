@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,22 +18,24 @@ import (
 type cgroups struct {
 	root string
 
-	mu     sync.Mutex
-	off    bool // a start into one failed
-	n      int
-	free   []*cgroup
-	filled []*cgroup // their start is done, but something it left behind lives
+	mu       sync.Mutex
+	off      bool // a start into one failed
+	detached bool // something was started that stays
+	n        int
+	free     []*cgroup
+	filled   []*cgroup // their start is done, but something it left behind lives
 }
 
 // maxFree bounds the empty cgroups that are kept.
 const maxFree = 32
 
 type cgroup struct {
-	path    string
-	dir     *os.File
-	memory  bool  // it counts memory
-	limited bool  // it has limits of one start and must not be used for another
-	ooms    int64 // at the start
+	path   string
+	dir    *os.File
+	memory bool  // it counts memory
+	used   bool  // it must not be used for another start: it has limits, or was killed
+	gen    int   // counts its starts; under cgroups.mu
+	ooms   int64 // at the start
 }
 
 // newCgroups returns nil where cgroups cannot be made.
@@ -82,17 +85,17 @@ func (c *cgroups) make() *cgroup {
 }
 
 // get returns an empty cgroup with the limits set as far as the controllers
-// are there, or nil.
-func (c *cgroups) get(l Limits) *cgroup {
+// are there, and the number of this start in it; or nil.
+func (c *cgroups) get(l Limits, detach bool) (g *cgroup, gen int) {
 	if c == nil {
-		return nil
+		return nil, 0
 	}
 	c.mu.Lock()
 	if c.off {
 		c.mu.Unlock()
-		return nil
+		return nil, 0
 	}
-	var g *cgroup
+	c.detached = c.detached || detach
 	if n := len(c.free); n > 0 && l == (Limits{}) {
 		g = c.free[n-1]
 		c.free = c.free[:n-1]
@@ -101,9 +104,9 @@ func (c *cgroups) get(l Limits) *cgroup {
 	}
 	c.mu.Unlock()
 	if g == nil {
-		return nil
+		return nil, 0
 	}
-	g.limited = l != (Limits{})
+	g.used = l != (Limits{})
 	if l.MemoryBytes > 0 {
 		g.write("memory.max", strconv.FormatUint(l.MemoryBytes, 10))
 		g.write("memory.swap.max", "0")
@@ -112,7 +115,7 @@ func (c *cgroups) get(l Limits) *cgroup {
 		g.write("pids.max", strconv.FormatUint(l.Processes, 10))
 	}
 	g.ooms = g.oomCount()
-	return g
+	return g, g.gen // nobody else changes it while the start is not done
 }
 
 // fails is told that a fork into a cgroup went wrong: from now on there are
@@ -151,9 +154,11 @@ func (c *cgroups) sort() {
 		switch {
 		case g.populated():
 			still = append(still, g)
-		case len(c.free) < maxFree && !g.limited:
+		case len(c.free) < maxFree && !g.used:
+			g.gen++
 			c.free = append(c.free, g)
 		default:
+			g.gen++
 			g.remove()
 		}
 	}
@@ -161,13 +166,24 @@ func (c *cgroups) sort() {
 	c.filled = still
 }
 
-// kill ends everything in g at once.
-func (c *cgroups) kill(g *cgroup) {
-	if g != nil {
-		g.write("cgroup.kill", "1")
+// kill ends everything in g at once, if it is still that of start number gen.
+// A cgroup is not used again after that: Linux 6.18 kills at birth what is
+// forked into one that was ever killed.
+func (c *cgroups) kill(g *cgroup, gen int) {
+	if c == nil || g == nil {
+		return
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g.gen != gen {
+		return
+	}
+	g.used = true
+	g.write("cgroup.kill", "1")
 }
 
+// close removes what it made. The kernel lets go of a cgroup a moment after
+// its last process has ended; one with something detached in it stays.
 func (c *cgroups) close() {
 	if c == nil {
 		return
@@ -177,7 +193,21 @@ func (c *cgroups) close() {
 	for _, g := range append(c.free, c.filled...) {
 		g.remove()
 	}
-	_ = os.Remove(c.root) // stays while something detached is in it
+	for range 20 {
+		entries, err := os.ReadDir(c.root)
+		if err != nil {
+			return
+		}
+		for _, e := range entries {
+			if e.IsDir() {
+				_ = os.Remove(c.root + "/" + e.Name())
+			}
+		}
+		if os.Remove(c.root) == nil || c.detached {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
 }
 
 func (g *cgroup) write(name, value string) {

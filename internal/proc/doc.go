@@ -38,8 +38,9 @@
 // and only to a process that is not reaped. Other processes are signalled
 // through a pidfd. So a number that the kernel has given away is never hit.
 //
-// A child that other code started with os/exec has two seconds to be waited
-// for before it is taken for an orphan.
+// Other code should start nothing. A child that it does start, while no start
+// is under way here, has two seconds to be waited for before it is taken for
+// an orphan.
 //
 // # Output
 //

@@ -3,6 +3,7 @@ package proc
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 )
 
 // Log is a [Sink] that keeps the newest output of both streams as numbered
@@ -21,6 +22,7 @@ type Log struct {
 	left    bool // the process has ended
 	done    bool
 	change  chan struct{} // made by the first who waits
+	account *atomic.Int64 // where bytes are counted too
 }
 
 // Event is one piece of output, at most 64 KiB. The pieces of one stream,
@@ -99,7 +101,7 @@ func (l *Log) append(s Stream, data []byte) {
 }
 
 func (l *Log) push(s Stream, piece []byte) {
-	l.bytes += len(piece)
+	l.count(len(piece))
 	if last := len(l.events) - 1; last >= 0 && !l.sealed && l.events[last].Stream == s &&
 		len(l.events[last].Data)+len(piece) <= l.maxEvent {
 		// Nobody has seen the last event: fewer, larger ones cost less.
@@ -110,11 +112,37 @@ func (l *Log) push(s Stream, piece []byte) {
 		l.sealed = false
 	}
 	for len(l.events) > 0 && (l.bytes > l.limit || len(l.events) > l.maxEvents) {
-		l.bytes -= len(l.events[0].Data)
+		l.count(-len(l.events[0].Data))
 		l.events[0] = Event{}
 		l.events = l.events[1:] // append moves the rest to a new array when this one is full
 		l.dropped = true
 	}
+}
+
+// count is called under l.mu.
+func (l *Log) count(n int) {
+	l.bytes += n
+	if l.account != nil {
+		l.account.Add(int64(n))
+	}
+}
+
+// countIn makes the log add the bytes it keeps to total.
+func (l *Log) countIn(total *atomic.Int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.account = total
+	total.Add(int64(l.bytes))
+}
+
+// discard ends the log and lets go of its events.
+func (l *Log) discard() {
+	l.end()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.count(-l.bytes)
+	l.dropped = l.dropped || len(l.events) > 0
+	l.events = nil
 }
 
 // wake is called under l.mu.

@@ -20,6 +20,7 @@ type Process struct {
 	began   time.Time
 	ooms    int64 // the OOM counter at the start
 	cg      *cgroup
+	cgGen   int
 	pipes   []*pipe
 	exitedC chan struct{}
 	doneC   chan struct{}
@@ -196,7 +197,7 @@ func (p *Process) collected(ws syscall.WaitStatus, ru *syscall.Rusage) {
 	}
 	p.step()
 	if !p.done && p.open > 0 && !p.left && !p.spec.Output.lasting() {
-		p.grace = time.AfterFunc(p.spec.Grace.Silence, p.graceOver)
+		p.grace = time.AfterFunc(min(p.spec.Grace.Silence, p.spec.Grace.Total), p.graceOver)
 	}
 }
 

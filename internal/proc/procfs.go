@@ -14,10 +14,10 @@ import (
 
 // stat is what /proc/<pid>/stat says of a process.
 type stat struct {
-	state             byte
-	ppid, pgrp, sid   int
-	start             uint64 // clock ticks since boot; with the pid, it names a process for ever
-	userTicks, system uint64
+	state           byte
+	ppid, pgrp, sid int
+	start           uint64 // clock ticks since boot; with the pid, it names a process for ever
+	ticks           uint64 // processor time, with that of children it waited for
 }
 
 func (s stat) dead() bool { return s.state == 'Z' || s.state == 'X' || s.state == 'x' }
@@ -48,7 +48,7 @@ func parseStat(text []byte) (stat, bool) {
 		return n
 	}
 	s.ppid, s.pgrp, s.sid = int(num(1)), int(num(2)), int(num(3))
-	s.userTicks, s.system, s.start = num(11), num(12), num(19)
+	s.ticks, s.start = num(11)+num(12)+num(13)+num(14), num(19)
 	return s, ok
 }
 

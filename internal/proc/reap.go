@@ -13,7 +13,8 @@ import (
 
 // foreignWait is how long a child that is neither ours nor an orphan with our
 // mark may stay dead before it is reaped: other code in this process that
-// started it with os/exec wants to wait for it.
+// started it with os/exec wants to wait for it. Where there are no marks every
+// stranger is taken for an orphan at once.
 const foreignWait = 2 * time.Second
 
 // reap is the goroutine that waits for all children. SIGCHLD wakes it; a call
@@ -65,7 +66,7 @@ func (m *Manager) reapAll(r *reaper) time.Duration {
 		if r.pid != pid {
 			r.pid, r.since = pid, time.Now()
 		}
-		if time.Since(r.since) >= foreignWait {
+		if !m.marks.on || time.Since(r.since) >= foreignWait {
 			reapPID(pid, nil)
 			r.pid = 0
 			continue

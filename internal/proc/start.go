@@ -27,6 +27,9 @@ func (m *Manager) start(ctx context.Context, spec Spec, onExit func()) (*Process
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if spec.Grace.Total == 0 {
+		spec.Grace.Total = defaultGraceTotal
+	}
 	p := &Process{
 		m:       m,
 		spec:    spec,
@@ -67,6 +70,10 @@ func (m *Manager) start(ctx context.Context, spec Spec, onExit func()) (*Process
 			return nil, err
 		}
 	}
+	// An ended process may be kept for long; these are not needed any more.
+	p.spec.Argv, p.spec.Env, p.spec.Files = nil, nil, nil
+	p.spec.TTY, p.spec.DirFile = nil, nil
+	p.spec.StdinFile, p.spec.StdoutFile, p.spec.StderrFile = nil, nil, nil
 	return p, nil
 }
 
@@ -209,7 +216,7 @@ func (st *starting) prepare() (path string, argv, env []string, attr *syscall.Pr
 	if u := s.User; u != nil && !s.staged() && !st.m.stage {
 		sys.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
 	}
-	if st.p.cg = st.m.cgroups.get(s.Limits); st.p.cg != nil {
+	if st.p.cg, st.p.cgGen = st.m.cgroups.get(s.Limits, s.Detach); st.p.cg != nil {
 		sys.UseCgroupFD = true
 		sys.CgroupFD = int(st.p.cg.dir.Fd())
 	}

@@ -38,15 +38,12 @@ func (m *Manager) treeOf(p *Process) *tree {
 	t.known = descendants(p.pid, treeLimit)
 	if !m.marks.on {
 		t.groups = map[int]bool{p.pid: true}
-		for pid := range t.known {
-			if s, ok := readStat(pid); ok {
-				t.groups[s.pgrp], t.groups[s.sid] = true, true
-			}
-		}
 		if s, ok := readStat(p.pid); ok {
 			t.known[p.pid] = s.start
-			if s.sid != p.pid {
-				delete(t.groups, s.sid) // that is the server's own session
+		}
+		for pid := range t.known {
+			if s, ok := readStat(pid); ok {
+				t.join(s)
 			}
 		}
 	}
@@ -91,8 +88,19 @@ func (t *tree) hasUnmarked(pid int) bool {
 		return false
 	}
 	t.known[pid] = s.start
-	t.groups[s.pgrp], t.groups[s.sid] = true, true
+	t.join(s)
 	return true
+}
+
+// join notes the group and the session of a process of the tree, unless they
+// are the server's own.
+func (t *tree) join(s stat) {
+	sid, _ := unix.Getsid(0)
+	for _, id := range []int{s.pgrp, s.sid} {
+		if id > 1 && id != sid && id != unix.Getpgrp() {
+			t.groups[id] = true
+		}
+	}
 }
 
 // signal sends sig to every living process of the tree and counts them.
@@ -148,7 +156,7 @@ func (m *Manager) kill(p *Process, reason Reason) {
 		_ = p.send(unix.SIGKILL, true)
 	}
 	p.mu.Unlock()
-	m.cgroups.kill(p.cg)
+	m.cgroups.kill(p.cg, p.cgGen)
 	t.killAll()
 }
 
@@ -197,7 +205,7 @@ func (m *Manager) stopAll(ctx context.Context) {
 			_ = p.send(unix.SIGKILL, true)
 		}
 		p.mu.Unlock()
-		m.cgroups.kill(p.cg)
+		m.cgroups.kill(p.cg, p.cgGen)
 	}
 	for _, t := range trees {
 		t.killAll()
