@@ -13,6 +13,9 @@ import (
 // writeTimeout is how long a peer may read nothing before it is dropped.
 const writeTimeout = 60 * time.Second
 
+// libraryDrains is the largest body that net/http consumes before an answer.
+const libraryDrains = 256 << 10
+
 // answer is the response of one request: it renews the write deadline with
 // every write and remembers what audit needs.
 type answer struct {
@@ -104,6 +107,13 @@ func (a *answer) json(status int, text []byte, r *http.Request) {
 // connection and take the answer with it.
 func (a *answer) settle(r *http.Request, send func()) {
 	if a.body == nil || a.body.ended() || r.ProtoMajor != 1 {
+		send()
+		return
+	}
+	if n := r.ContentLength; n >= 0 && n <= libraryDrains {
+		// The library reads so little away by itself before it answers, and
+		// the connection goes on; it only needs a bound in time.
+		_ = a.rc.SetReadDeadline(time.Now().Add(drainTime))
 		send()
 		return
 	}

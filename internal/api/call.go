@@ -161,6 +161,21 @@ func (c *Call) openBody() error {
 	return nil
 }
 
+// ignoreBody reads a body away that the endpoint has no use for: until its end
+// was seen the library does not watch for a peer that leaves. Only a long one
+// is left unread; the answer then closes the connection.
+func (c *Call) ignoreBody() error {
+	if c.w.body.ended() {
+		return nil
+	}
+	c.w.body.left, c.w.body.tooBig = smallBody, TooLarge(smallBody, "Request body too large; limit is %d", smallBody)
+	if c.R.ContentLength > smallBody {
+		return c.w.body.tooBig
+	}
+	_, err := io.Copy(io.Discard, c.w.body)
+	return err
+}
+
 func (c *Call) preread() error {
 	if c.R.ContentLength == 0 {
 		return nil

@@ -22,7 +22,7 @@ const (
 )
 
 // Endpoint is a [Row] with its handler and the two types it speaks. Make one
-// with [Unary], [Streaming], [Transfer], [Raw] or [Upgrade].
+// with [Unary], [Streaming], [Either], [Transfer], [Raw] or [Upgrade].
 type Endpoint struct {
 	Row
 	In, Out reflect.Type
@@ -105,6 +105,28 @@ func Streaming[In any](row Row, h func(context.Context, *Call, In, *Events) erro
 		defer cancel()
 		ev := newEvents(c.w, c.R, cancel)
 		return ev.finish(h(ctx, c, in, ev))
+	}
+	return e
+}
+
+// Either declares an endpoint that answers one Out or, to callers who ask for
+// it, server-sent events. A handler that has started the stream has chosen it,
+// and its Out is dropped; one that is asked by HEAD starts none.
+func Either[In, Out any](row Row, h func(context.Context, *Call, In, *Events) (Out, error)) Endpoint {
+	e := declare[In, Out](row, jsonBody)
+	e.serve = func(ctx context.Context, c *Call) error {
+		var in In
+		if err := c.decode(&in); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		ev := newEvents(c.w, c.R, cancel)
+		out, err := h(ctx, c, in, ev)
+		if err != nil || ev.begun() {
+			return ev.finish(err)
+		}
+		return c.reply(ctx, out)
 	}
 	return e
 }

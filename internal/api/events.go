@@ -44,6 +44,23 @@ func (e *Events) Start() error {
 func (e *Events) Send(name string, data any) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if err := e.add(name, data); err != nil {
+		return err
+	}
+	return e.flush()
+}
+
+// Add appends one event without flushing, for bursts as with [Events.Text].
+func (e *Events) Add(name string, data any) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.add(name, data); err != nil || len(e.buf) < flushAt {
+		return err
+	}
+	return e.flush()
+}
+
+func (e *Events) add(name string, data any) error {
 	if e.err != nil {
 		return e.err
 	}
@@ -53,7 +70,7 @@ func (e *Events) Send(name string, data any) error {
 		return e.err
 	}
 	e.buf = append(e.buf, '\n', '\n')
-	return e.flush()
+	return nil
 }
 
 // flushAt is how many bytes of unflushed events are gathered at most.
@@ -81,7 +98,7 @@ func (e *Events) Text(name string, text []byte, partial bool) error {
 	return nil
 }
 
-// Flush sends what Text appended.
+// Flush sends what Text and Add appended.
 func (e *Events) Flush() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -138,13 +155,16 @@ func (e *Events) breakSilence() {
 	_ = e.flush()
 }
 
+func (e *Events) begun() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.started
+}
+
 // finish ends the stream. It returns a handler's error for an ordinary answer
 // if nothing was sent yet; later an error becomes the stream's own event.
 func (e *Events) finish(err error) error {
-	e.mu.Lock()
-	started := e.started
-	e.mu.Unlock()
-	if !started {
+	if !e.begun() {
 		return err
 	}
 	if err != nil && e.r.Context().Err() == nil {

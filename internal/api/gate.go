@@ -66,7 +66,7 @@ func (g *Gate) Admit(ep *Endpoint, w *answer, r *http.Request) (c *Call, err err
 		return c, &Error{Status: http.StatusBadRequest, Type: "ValueError", Code: "duplicate_parameter", Msg: "Query parameter '" + strings.ToValidUTF8(twice, "\uFFFD") + "' was given more than once"}
 	}
 	if ep.body == noBody {
-		return c, nil
+		return c, c.ignoreBody()
 	}
 	if err = c.openBody(); err != nil {
 		return c, err
