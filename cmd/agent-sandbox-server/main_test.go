@@ -33,6 +33,8 @@ const program0 = "agent-sandbox-server"
 
 func TestMain(m *testing.M) {
 	proc.Stage()
+	// Without it the race detector holds every program up for a second.
+	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
 	// Called by this name the test binary is the program.
 	testscript.Main(leakChecked{m}, map[string]func(){program0: main})
 }
@@ -53,6 +55,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata",
 		Setup: func(e *testscript.Env) error {
 			e.Vars = slices.DeleteFunc(e.Vars, func(s string) bool { return strings.HasPrefix(s, "ABX_") })
+			e.Setenv("GORACE", os.Getenv("GORACE"))
 			for _, name := range []string{"PORT", "PORT2", "PTYPORT"} {
 				e.Setenv(name, strconv.Itoa(freePort(t)))
 			}
