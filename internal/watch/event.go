@@ -103,10 +103,10 @@ const (
 // Filter judges the entry name of the directory dir, a path relative to the
 // root, "." for the root itself. typ holds the type bits only, and
 // [fs.ModeIrregular] for an entry that was gone before it could be looked at
-// (with [fs.ModeDir] if it was a directory). A filter must give the same answer to the
-// same question, must not block, and is never called twice at once for one
-// listener. It is asked when an entry appears; what it hid then stays hidden
-// until the entry is replaced.
+// (with [fs.ModeDir] if it was a directory; else it may have been a link). A
+// filter must give the same answer to the same question, must not block, and
+// is never called twice at once for one listener. It is asked when an entry
+// appears; what it hid then stays hidden until the entry is replaced.
 type Filter func(dir, name string, typ fs.FileMode) Verdict
 
 // Options say what a listener wants to know. The zero value reports the
@@ -121,8 +121,10 @@ type Options struct {
 	// Raw asks for each kernel event with its Op, neither merged nor delayed.
 	// What is found by looking is OpCreate, OpWrite or OpRemove.
 	Raw bool
-	// Interval is the time between two looks where inotify is not to be had.
-	// Zero means half a second.
+	// Interval is the time between two looks where inotify, or a watch for a
+	// directory, is not to be had; it grows with the time that a look takes.
+	// Zero means half a second. By looking, what lived only in between is
+	// missed, and a rename is Deleted and Created without Old.
 	Interval time.Duration
 	// Queue bounds the events waiting for the reader. Zero means 8192.
 	Queue int

@@ -29,8 +29,10 @@ func TestTheEndOfTheRoot(t *testing.T) {
 		end  func(d string) error
 		raw  []string
 	}{
-		{"removed", func(d string) error { return os.RemoveAll(d + "/up/w") },
-			[]string{"remove s/f", "remove s/", "remove a", "remove ./"}},
+		{
+			"removed", func(d string) error { return os.RemoveAll(d + "/up/w") },
+			[]string{"remove s/f", "remove s/", "remove a", "remove ./"},
+		},
 		{"moved", func(d string) error { return os.Rename(d+"/up/w", d+"/z") }, []string{"rename ./"}},
 		// The kernel says nothing of this to the root.
 		{"moved with the directory above", func(d string) error { return os.Rename(d+"/up", d+"/z") }, []string{"remove ./"}},

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -52,8 +51,10 @@ func TestChangesReadWhatTheKernelWrites(t *testing.T) {
 func slowChanges(buf []byte) (all []change) {
 	for len(buf) >= unix.SizeofInotifyEvent {
 		var e unix.InotifyEvent
-		copy(unsafe.Slice((*byte)(unsafe.Pointer(&e)), unix.SizeofInotifyEvent), buf)
-		end := unix.SizeofInotifyEvent + int64(e.Len)
+		if binary.Read(bytes.NewReader(buf), binary.NativeEndian, &e) != nil {
+			break
+		}
+		end := int64(unix.SizeofInotifyEvent) + int64(e.Len)
 		if end > int64(len(buf)) {
 			break
 		}

@@ -159,16 +159,18 @@ func TestFilterHidesAndStaysOut(t *testing.T) {
 		}
 		return Pass
 	}
-	before := func(d string) { must(t, os.MkdirAll(d+"/passage", 0o755), os.MkdirAll(d+"/secret", 0o755)) }
-	got := one(t, Options{Recursive: true, Filter: filter}, before, func(d string) {
-		write(t, d+"/.abx-tmp-1", "x")
-		must(t, os.Symlink("/", d+"/link"), os.Mkdir(d+"/closed", 0o755))
-		write(t, d+"/closed/f", "")
-		write(t, d+"/passage/f", "")
-		must(t, os.Remove(d+"/link"), os.RemoveAll(d+"/passage"), os.Remove(d+"/.abx-tmp-1"))
-		must(t, os.Symlink("x", d+"/.abx-tmp-2"), os.Rename(d+"/.abx-tmp-2", d+"/.abx-tmp-3"))
-	})
-	equal(t, got, "created closed/", "created passage/f", "deleted passage/f")
+	d := t.TempDir()
+	must(t, os.Mkdir(d+"/passage", 0o755))
+	l := listen(t, newHub(t), d, Options{Recursive: true, Filter: filter})
+	write(t, d+"/.abx-tmp-1", "x")
+	must(t, os.Symlink("/", d+"/link"), os.Mkdir(d+"/closed", 0o755))
+	write(t, d+"/closed/f", "")
+	write(t, d+"/passage/f", "")
+	got := await(t, l, "created passage/f") // that link was one cannot be seen when it is gone
+	must(t, os.Remove(d+"/link"), os.RemoveAll(d+"/passage"), os.Remove(d+"/.abx-tmp-1"))
+	write(t, d+"/.abx-tmp-2", "")
+	must(t, os.Rename(d+"/.abx-tmp-2", d+"/.abx-tmp-3"))
+	equal(t, append(got, rest(t, l)...), "created closed/", "created passage/f", "deleted passage/f")
 }
 
 func TestAnUploadIsOneFile(t *testing.T) {
