@@ -68,7 +68,7 @@ func readListeners(ctx context.Context, r io.Reader, ipv6 bool, to []Listener) (
 		if n%1024 == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		line, err := nextLine(lines)
+		line, _, err := nextLine(lines)
 		if l, ok := parseListener(line, ipv6); ok {
 			to = append(to, l)
 		}
@@ -79,19 +79,18 @@ func readListeners(ctx context.Context, r io.Reader, ipv6 bool, to []Listener) (
 	return to, nil
 }
 
-// nextLine is the next line without its end. One that does not fit the reader
-// is passed over and given as nothing. It is valid until the next call.
-func nextLine(r *bufio.Reader) ([]byte, error) {
-	line, err := r.ReadSlice('\n')
-	long := false
+// nextLine is the next line without its end, valid until the next call. One
+// that does not fit the reader is passed over: it is nothing, and over is true.
+func nextLine(r *bufio.Reader) (line []byte, over bool, err error) {
+	line, err = r.ReadSlice('\n')
 	for errors.Is(err, bufio.ErrBufferFull) {
-		long = true
+		over = true
 		_, err = r.ReadSlice('\n')
 	}
-	if long {
-		return nil, err
+	if over {
+		return nil, true, err
 	}
-	return bytes.TrimSuffix(line, []byte("\n")), err
+	return bytes.TrimSuffix(line, []byte("\n")), false, err
 }
 
 // listening is TCP_LISTEN as the tables write it.

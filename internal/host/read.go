@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 )
@@ -108,4 +109,28 @@ func field(text []byte, name string) (uint64, bool) {
 		return n, err == nil
 	}
 	return 0, false
+}
+
+// folderNames lists a folder by name, nothing when it cannot be read.
+func folderNames(path string) []string {
+	f, err := os.OpenFile(path, openFlags|syscall.O_DIRECTORY, 0)
+	return namesIn(f, err)
+}
+
+// namesIn reads and closes a folder.
+func namesIn(f *os.File, err error) []string {
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	var out []string
+	for len(out) < mostEntries {
+		names, err := f.Readdirnames(1024)
+		out = append(out, names...)
+		if err != nil || len(names) == 0 {
+			break
+		}
+	}
+	slices.Sort(out)
+	return out
 }
