@@ -50,10 +50,10 @@ func TestNobodyReadsTheTokenFromTheServersEnvironment(t *testing.T) {
 		t.Helper()
 		text := readOf(t, r.cmd.Process.Pid, "environ")
 		if bytes.Contains(text, []byte("canary")) {
-			t.Errorf("%s: /proc/<pid>/environ shows %q", when, text)
+			t.Errorf("%s: /proc/<pid>/environ shows a secret", when)
 		}
 		if os.Getuid() == 0 && (!bytes.Contains(text, []byte("kept-first")) || !bytes.Contains(text, []byte("kept-last"))) {
-			t.Errorf("%s: more than the secrets is gone: %q", when, text)
+			t.Errorf("%s: more than the secrets is gone", when)
 		}
 		if text := readOf(t, r.cmd.Process.Pid, "cmdline"); bytes.Contains(text, []byte("canary")) {
 			t.Errorf("%s: cmdline %q", when, text)
