@@ -88,7 +88,7 @@ func (m *Manager) checkIdle(s *Session) {
 		return
 	}
 	left := s.idle
-	if len(s.attached) == 0 {
+	if len(s.attached) == 0 && len(s.waiting) == 0 {
 		left -= time.Since(s.active)
 	}
 	if left > 0 {

@@ -160,13 +160,13 @@ func (m *Manager) make(spec Spec, n *naming) (*Session, error) {
 	}
 	n.s = s
 	m.sessions[s.id] = s
+	if s.idle > 0 {
+		s.idleTimer = time.AfterFunc(s.idle, func() { m.checkIdle(s) })
+	}
 	go func() {
 		defer m.wg.Done()
 		s.run(tty, func() { m.over(s, n) })
 	}()
-	if s.idle > 0 {
-		s.idleTimer = time.AfterFunc(s.idle, func() { m.checkIdle(s) })
-	}
 	if m.closed { // Close has not seen it
 		m.wg.Go(func() { m.terminate(hangUp, s) })
 	}

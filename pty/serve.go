@@ -18,7 +18,7 @@ const (
 	pingEvery = 20 * time.Second
 	pongLimit = 20 * time.Second
 	// farewell bounds what is still written when a connection is to end.
-	farewell = 5 * time.Second
+	farewell = 3 * time.Second
 )
 
 // ServeOptions say how a client is attached.
@@ -65,7 +65,11 @@ func Serve(ctx context.Context, c *Conn, s *Session, o ServeOptions) error {
 	err := k.speak(wire, talk)
 	stop(err)
 	a.Close() // a slow farewell holds nobody up
-	_ = c.ws.Close(farewellCode(err))
+	if errors.Is(err, errNoPong) {
+		_ = c.ws.CloseNow() // it would not answer this either
+	} else {
+		_ = c.ws.Close(farewellCode(err))
+	}
 	tear()
 	wg.Wait()
 	if errors.Is(err, errPeerGone) {

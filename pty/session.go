@@ -202,6 +202,7 @@ func (s *Session) Output(ctx context.Context, since int64, wait time.Duration) (
 	defer func() {
 		s.mu.Lock()
 		delete(s.waiting, wake)
+		s.touch()
 		s.mu.Unlock()
 	}()
 	late := time.NewTimer(wait)

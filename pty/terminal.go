@@ -125,6 +125,7 @@ const (
 	// the kernel hands over at most 4 KiB per read.
 	gatherFrom = 2 << 10
 	gatherTime = 2 * time.Millisecond
+	gatherLook = 64 // times in a row that nothing was there
 )
 
 // read waits for output and returns at most limit bytes of it, in a piece that
@@ -154,12 +155,14 @@ func (t *terminal) read(limit int) (p *piece, n int, err error) {
 // gather reads what is there into p, and what follows at once.
 func gather(fd int, p []byte) (n int, err error) {
 	var until time.Time
+	looks := 0
 	for n < len(p) {
 		var k int
 		k, err = unix.Read(fd, p[n:])
 		switch {
 		case k > 0:
 			n += k
+			looks = 0
 			continue
 		case err == nil:
 			return n, unix.EIO // a terminal has no end of file but its end
@@ -171,7 +174,7 @@ func gather(fd int, p []byte) (n int, err error) {
 		now := time.Now()
 		if until.IsZero() {
 			until = now.Add(gatherTime)
-		} else if now.After(until) {
+		} else if looks++; looks > gatherLook || now.After(until) {
 			return n, nil
 		}
 		// The writer is just making more: let it, here and in the kernel.
