@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/base64"
 	"io"
+	"math"
 	"os"
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/api"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
 )
 
 // spoolMemory is how much of a content is held in memory before it goes to a
@@ -29,12 +31,12 @@ type spool struct {
 }
 
 // begin starts over for a member, since of equal names the last one counts.
-func (s *spool) begin(member string) error {
+func (s *spool) begin(member string) {
 	s.member, s.bad = member, nil
 	s.dec = base64Writer{}
 	s.text.reset()
+	s.bytes.early = nil
 	s.bytes.reset()
-	return nil
 }
 
 func (s *spool) Write(p []byte) (int, error) {
@@ -88,8 +90,33 @@ func (s *spool) Close() {
 type counted struct {
 	n    int64
 	mem  bytes.Buffer
-	file *os.File
+	file stage
+	// early, if not nil, makes the stage of a long run: the very file that is
+	// to be written, so that its bytes reach the disk once.
+	early func() (*guardfs.Writer, error)
 }
+
+// stage holds bytes outside of memory.
+type stage interface {
+	io.Writer
+	Staged() io.Reader
+	Abort()
+}
+
+// tempStage is a file without a name.
+type tempStage struct{ *os.File }
+
+func newTempStage() (stage, error) {
+	f, err := os.CreateTemp("", ".abx-tmp-*")
+	if err != nil {
+		return nil, err
+	}
+	_ = os.Remove(f.Name()) // gone with its descriptor, whatever happens to us
+	return tempStage{f}, nil
+}
+
+func (t tempStage) Staged() io.Reader { return io.NewSectionReader(t.File, 0, math.MaxInt64) }
+func (t tempStage) Abort()            { _ = t.Close() }
 
 // add appends bytes; beyond most they are counted and dropped, since the
 // answer will be a refusal.
@@ -103,18 +130,27 @@ func (c *counted) add(p []byte, most int64) error {
 		return nil
 	}
 	if c.file == nil {
-		f, err := os.CreateTemp("", ".abx-tmp-*")
+		if err := c.unload(); err != nil {
+			return err
+		}
+	}
+	_, err := c.file.Write(p)
+	return err
+}
+
+// unload moves what is in memory to a stage.
+func (c *counted) unload() (err error) {
+	if c.early != nil {
+		w, err := c.early()
 		if err != nil {
 			return err
 		}
-		_ = os.Remove(f.Name()) // gone with its descriptor, whatever happens to us
-		c.file = f
-		if _, err := f.Write(c.mem.Bytes()); err != nil {
-			return err
-		}
-		c.mem = bytes.Buffer{}
+		c.file = w
+	} else if c.file, err = newTempStage(); err != nil {
+		return err
 	}
-	_, err := c.file.Write(p)
+	_, err = c.file.Write(c.mem.Bytes())
+	c.mem = bytes.Buffer{}
 	return err
 }
 
@@ -123,21 +159,18 @@ func (c *counted) copyTo(ctx context.Context, w io.Writer) error {
 		_, err := w.Write(c.mem.Bytes())
 		return err
 	}
-	if _, err := c.file.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	_, err := io.Copy(w, contextReader{ctx, c.file})
+	_, err := io.Copy(w, contextReader{ctx, c.file.Staged()})
 	return err
 }
 
 func (c *counted) reset() {
 	c.close()
-	*c = counted{}
+	*c = counted{early: c.early}
 }
 
 func (c *counted) close() {
 	if c.file != nil {
-		_ = c.file.Close()
+		c.file.Abort()
 		c.file = nil
 	}
 }

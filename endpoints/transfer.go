@@ -68,24 +68,32 @@ func uploadAlso(ctx context.Context, c *api.Call, _ uploadIn) (uploadOut, error)
 	return receive(ctx, c, true)
 }
 
-// receive writes the file a JSON body holds. The content is not held in
-// memory: it goes to a spool as it arrives, since the members that say where
-// and how it is to be written may come behind it, and from there to the file.
+// receive writes the file a JSON body holds. The members that say where and
+// how may come behind the content, so a short content waits in memory. A long
+// one goes to the unfinished file at once if its path is known by then; only
+// when a later member asks for another way of writing is it copied.
 func receive(ctx context.Context, c *api.Call, contentIsBase64 bool) (uploadOut, error) {
-	var in uploadIn
-	limit := c.MaxUpload(c.Rule)
-	content := &spool{limit: limit}
+	var in, early uploadIn
+	content := &spool{limit: c.MaxUpload(c.Rule)}
 	defer content.Close()
-	judged := false
 	err := c.Members(&in, []string{"content_base64", "content"}, func(name string) (io.Writer, error) {
+		content.begin(name)
+		if in.Path.State != api.Good || name != "content_base64" {
+			return content, nil
+		}
 		// What can be refused before the bytes have come is refused now.
-		if in.Path.State == api.Good && !judged {
-			judged = true
-			if err := judgeUpload(c, in.Path.V); err != nil {
+		if err := judgeUpload(c, in.Path.V); err != nil {
+			return nil, err
+		}
+		early = in
+		content.bytes.early = func() (*guardfs.Writer, error) {
+			opt, err := early.options(c, c.Rule)
+			if err != nil {
 				return nil, err
 			}
+			return c.Guard(nil).Create(early.Path.V, opt)
 		}
-		return content, content.begin(name)
+		return content, nil
 	})
 	if err != nil {
 		return uploadOut{}, err
@@ -97,13 +105,14 @@ func receive(ctx context.Context, c *api.Call, contentIsBase64 bool) (uploadOut,
 	if err := in.content(content, contentIsBase64); err != nil {
 		return uploadOut{}, err
 	}
-	if !judged {
-		if err := judgeUpload(c, in.Path.V); err != nil {
-			return uploadOut{}, err
-		}
+	if err := judgeUpload(c, in.Path.V); err != nil {
+		return uploadOut{}, err
 	}
 	if err := content.check(); err != nil {
 		return uploadOut{}, err
+	}
+	if w, ok := content.bytes.file.(*guardfs.Writer); ok && content.base64 && in.sameWay(early) {
+		return commit(ctx, w)
 	}
 	w, err := c.Guard(nil).Create(in.Path.V, opt)
 	if err != nil {
@@ -114,6 +123,13 @@ func receive(ctx context.Context, c *api.Call, contentIsBase64 bool) (uploadOut,
 		return uploadOut{}, err
 	}
 	return commit(ctx, w)
+}
+
+// sameWay tells whether two requests ask to write the same place in the same
+// way. Their options have been read, so every value is comparable.
+func (in uploadIn) sameWay(other uploadIn) bool {
+	in.ContentBase64, in.Content, in.Encoding = other.ContentBase64, other.Content, other.Encoding
+	return in == other
 }
 
 // commit ends a write and tells what it did.
