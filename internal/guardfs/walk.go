@@ -321,7 +321,7 @@ func (w *walker) reach(n *node) error {
 
 // letGo gives a descriptor back for the time deep below it.
 func (w *walker) letGo(f *frame) error {
-	if f.d == w.top {
+	if f.d == w.top || f.d.fd < 0 {
 		return nil
 	}
 	var st unix.Stat_t

@@ -1,6 +1,7 @@
 package guardfs
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -110,16 +111,13 @@ func (w *Writer) Commit(ctx context.Context) (Result, error) {
 }
 
 func (w *Writer) commit(ctx context.Context) (Result, error) {
-	if w.err != nil {
-		return Result{}, w.err
+	if err := cmp.Or(w.err, ctx.Err()); err != nil {
+		return Result{}, err
 	}
 	res := Result{Bytes: w.n, SHA256: hex.EncodeToString(w.hash.Sum(nil))}
 	if w.opt.SHA256 != "" && w.opt.SHA256 != res.SHA256 {
 		w.takeBack()
 		return Result{}, pathError("write", w.p.path, ErrChecksum)
-	}
-	if err := ctx.Err(); err != nil {
-		return Result{}, err
 	}
 	unlock := w.p.g.fs.locks.lock(w.p.path)
 	defer unlock()
