@@ -64,7 +64,7 @@ func walkDown(fd int, rel string, flags int) (int, error) {
 			mode = flags
 		}
 		next, err := openAt(cur, name, mode|unix.O_NOFOLLOW, 0)
-		if errors.Is(err, unix.ENOTDIR) && isLink(cur, name) {
+		if errors.Is(err, unix.ENOTDIR) && !isOther(cur, name) {
 			err = unix.ELOOP
 		}
 		if cur != fd {
@@ -101,6 +101,17 @@ func lstatAt(fd int, name string, st *unix.Stat_t) error {
 func isLink(fd int, name string) bool {
 	var st unix.Stat_t
 	return lstatAt(fd, name, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK
+}
+
+// isOther tells whether name is neither a directory nor a link, which explains
+// ENOTDIR. Where it is one of them by now, it was a link a moment ago.
+func isOther(fd int, name string) bool {
+	var st unix.Stat_t
+	if lstatAt(fd, name, &st) != nil {
+		return false
+	}
+	kind := kindOf(st.Mode)
+	return kind != Directory && kind != Symlink
 }
 
 // readLinkAt returns the text of a link; targets are at most a page long.

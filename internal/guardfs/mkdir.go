@@ -158,7 +158,7 @@ func (m *madeDirs) mkdirs(rel string) (int, error) {
 		}
 		if err == nil || errors.Is(err, unix.EEXIST) {
 			next, err = openAt(at, name, asDir|unix.O_NOFOLLOW, 0)
-			if errors.Is(err, unix.ENOTDIR) && isLink(at, name) || errors.Is(err, unix.ENOENT) {
+			if errors.Is(err, unix.ENOTDIR) && !isOther(at, name) || errors.Is(err, unix.ENOENT) {
 				err = errMoved
 			}
 		} else if errors.Is(err, unix.ENOENT) {

@@ -1,0 +1,5 @@
+//go:build !race
+
+package guardfs
+
+const raceDetector = false
