@@ -9,6 +9,7 @@ import (
 	"github.com/agent-sandbox/agent-sandbox-server/internal/childenv"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
+	"github.com/agent-sandbox/agent-sandbox-server/registry"
 )
 
 // Server is what the handlers stand on. The command makes it, fills it before
@@ -19,6 +20,9 @@ type Server struct {
 	Procs   *proc.Manager
 	Env     *childenv.Store
 	Workdir string // the server's working directory at start
+
+	// Commands are the named commands; nil is none.
+	Commands *registry.Registry
 
 	// PTYPort is where terminals are really served, 0 when nowhere. It is set
 	// after Table, before the first request.
@@ -39,6 +43,7 @@ func (s *Server) Table() []api.Endpoint {
 	s.caps = api.Discovery{Version: s.Version, Features: features}
 	return slices.Concat(
 		s.core(),
+		s.commands(),
 		s.files(),
 		s.transfers(),
 		s.process(),
