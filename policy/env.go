@@ -97,12 +97,60 @@ func (e EnvRules) Permits(name string) Decision {
 // sensitive are the parts of a name that speak of a secret in its value.
 var sensitive = []string{"TOKEN", "SECRET", "KEY", "PASSWORD", "CREDENTIAL"}
 
+// sensitiveParts are whole parts of a name, between underscores, that do.
+var sensitiveParts = []string{"PASS", "PASSWD", "PASSPHRASE", "COOKIE"}
+
+// harmless names are shown whatever they sound like.
+var harmless = []string{"PWD", "OLDPWD", "SSH_AUTH_SOCK"}
+
 // Shows tells whether a variable may be shown to a caller: it is listed, holds
-// no secret of the server, and its name does not sound like one.
-func (e EnvRules) Shows(name string) bool {
-	upper := strings.ToUpper(name)
-	return !e.hidden(name) && e.listed(name) &&
-		!slices.ContainsFunc(sensitive, func(s string) bool { return strings.Contains(upper, s) })
+// no secret of the server, its name does not sound like one and its value is
+// no URL with a password.
+func (e EnvRules) Shows(name, value string) bool {
+	switch {
+	case e.hidden(name) || !e.listed(name):
+		return false
+	case slices.Contains(harmless, name):
+		return true
+	}
+	return !soundsSecret(strings.ToUpper(name)) && !hasURLPassword(value)
+}
+
+func soundsSecret(upper string) bool {
+	if slices.ContainsFunc(sensitive, func(s string) bool { return strings.Contains(upper, s) }) {
+		return true
+	}
+	parts := strings.Split(upper, "_")
+	return parts[len(parts)-1] == "AUTH" ||
+		slices.ContainsFunc(parts, func(p string) bool { return slices.Contains(sensitiveParts, p) })
+}
+
+// hasURLPassword finds "scheme://user:password@" anywhere in a value. People
+// put slashes into passwords unescaped, so only what looks like a port and a
+// path is none.
+func hasURLPassword(value string) bool {
+	for {
+		_, rest, ok := strings.Cut(value, "://")
+		if !ok {
+			return false
+		}
+		value = rest
+		if i := strings.IndexAny(rest, " \t\r\n\"'"); i >= 0 {
+			rest = rest[:i]
+		}
+		at := strings.LastIndexByte(rest, '@')
+		if at < 0 {
+			continue
+		}
+		user, password, ok := strings.Cut(rest[:at], ":")
+		if !ok || password == "" || strings.ContainsAny(user, "/?#") {
+			continue
+		}
+		if port := strings.TrimLeft(password, "0123456789"); len(port) < len(password) && port != "" && strings.IndexByte("/?#", port[0]) >= 0 {
+			continue
+		}
+		return true
+	}
 }
 
 func (e EnvRules) hidden(name string) bool {

@@ -85,20 +85,44 @@ func TestVariableLists(t *testing.T) {
 
 func TestSecretsAreNotShown(t *testing.T) {
 	e := NewEnvRules(nil, []string{"NO_*"}, nil, func(name string) bool { return name == "HOLDS_IT" })
-	for _, name := range []string{"PATH", "HOME", "ABX_OTHER", "A"} {
-		if !e.Shows(name) {
+	for _, name := range []string{"PATH", "HOME", "ABX_OTHER", "A", "COMPASS", "PWD", "OLDPWD", "SSH_AUTH_SOCK", "AUTHOR", "AUTH_MODE"} {
+		if !e.Shows(name, "v") {
 			t.Errorf("%s is not shown", name)
 		}
 	}
 	for _, name := range []string{
 		"MY_TOKEN", "secretive", "Api_Key", "MONKEY", "PASSWORD", "aws_credentials",
 		"ABX_SERVER_POLICY", "abx_server_x", "HOLDS_IT", "NO_A",
+		"DB_PASS", "pass", "MYSQL_PASSWD", "GPG_PASSPHRASE", "SESSION_COOKIE", "COOKIE_JAR", "NPM_AUTH", "_auth",
 	} {
-		if e.Shows(name) {
+		if e.Shows(name, "v") {
 			t.Errorf("%s is shown", name)
 		}
 	}
-	if NewEnvRules([]string{"*"}, nil, nil, nil).Shows("MY_TOKEN") {
+	if NewEnvRules([]string{"*"}, nil, nil, nil).Shows("MY_TOKEN", "v") {
 		t.Error("an allow list brings a secret back")
+	}
+}
+
+func TestValuesWithAPasswordAreNotShown(t *testing.T) {
+	var e EnvRules
+	for _, value := range []string{
+		"", "https://h/p", "https://user@h/p", "https://h:8080/@scope/pkg", "https://h:8080?a@b", "https://h/p:x@y",
+		"a:b@c", "user:pw", "git@host:path", "https://u:@h", "https://h:80 mail@host",
+	} {
+		if !e.Shows("A", value) {
+			t.Errorf("%q is not shown", value)
+		}
+	}
+	for _, value := range []string{
+		"postgres://u:p@h/db", "redis://:p@h", "-Dx=https://u:p@h", "a://b c://u:p@h", "http://a/,http://u:p@h", "mysql://u:p/w@h",
+		"amqp://u:1@h", "https://u:p@ss@h", "https://u:12345@h/",
+	} {
+		if e.Shows("A", value) {
+			t.Errorf("%q is shown", value)
+		}
+	}
+	if !e.Shows("PWD", "/tmp/x://u:p@h") {
+		t.Error("PWD is not shown")
 	}
 }

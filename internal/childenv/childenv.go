@@ -4,6 +4,7 @@
 package childenv
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -37,23 +38,64 @@ func New(environ []string) *Store {
 // callers have set since.
 func (s *Store) AtStart(name string) string { return s.start[name] }
 
-// Change sets and unsets variables in one step.
-func (s *Store) Change(set map[string]string, unset []string) {
+// MaxBytes bounds the whole environment, each variable with its "=" and its
+// end: the kernel takes no more than twice that for variables and arguments
+// together, and starts nothing when there is more.
+const MaxBytes = 1 << 20
+
+// ErrTooLarge says that a change would make the environment larger than
+// MaxBytes.
+var ErrTooLarge = errors.New("the environment would be too large")
+
+// Change sets variables and then unsets others, in one step, and returns the
+// sorted names of those that were there and are no more. On an error, which is
+// [ErrTooLarge], nothing has changed.
+func (s *Store) Change(set map[string]string, unset []string) (removed []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	before := merge(s.start, s.overlay, everything)
 	next := maps.Clone(s.overlay) // readers hold the old map
 	for name, value := range set {
 		next[name] = &value
 	}
 	for _, name := range unset {
-		next[name] = nil
+		if _, ok := s.start[name]; ok {
+			next[name] = nil
+		} else {
+			delete(next, name)
+		}
+		if _, ok := before[name]; ok && !slices.Contains(removed, name) {
+			removed = append(removed, name)
+		}
+	}
+	if size := sizeOf(merge(s.start, next, everything)); size > MaxBytes && size > sizeOf(before) {
+		return nil, ErrTooLarge
 	}
 	s.overlay = next
+	slices.Sort(removed)
+	return removed, nil
+}
+
+func sizeOf(env map[string]string) int {
+	size := 0
+	for name, value := range env {
+		size += len(name) + len(value) + 2
+	}
+	return size
 }
 
 // Now is the whole environment with the overlay, secrets included: only for
 // code that filters it.
-func (s *Store) Now() map[string]string { return s.merged(func(string) bool { return false }) }
+func (s *Store) Now() map[string]string { return s.merged(everything) }
+
+// Start is the environment the server was started with, without secrets: for
+// interpreters and managers that are asked for facts, whose answers callers
+// must not be able to choose.
+func (s *Store) Start(p *policy.Policy) map[string]string {
+	env := maps.Clone(s.start)
+	maps.DeleteFunc(env, func(name, _ string) bool { return hidden(p, name) })
+	return env
+}
 
 // Child is the environment of a program that policy p lets a caller start.
 // With ownUse the program runs on the server's own account, or under an allow
@@ -78,11 +120,18 @@ func hidden(p *policy.Policy, name string) bool {
 	return p.SecretEnv(name)
 }
 
+// everything skips nothing.
+func everything(string) bool { return false }
+
 func (s *Store) merged(skip func(name string) bool) map[string]string {
 	s.mu.RLock()
 	overlay := s.overlay
 	s.mu.RUnlock()
-	env := maps.Clone(s.start)
+	return merge(s.start, overlay, skip)
+}
+
+func merge(start map[string]string, overlay map[string]*string, skip func(name string) bool) map[string]string {
+	env := maps.Clone(start)
 	for name, value := range overlay {
 		switch {
 		case skip(name):
