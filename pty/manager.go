@@ -187,8 +187,14 @@ func (m *Manager) open(spec Spec) (s *Session, tty *os.File, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("open a terminal: %w", err)
 	}
-	spec.Program.TTY = tty
-	p, err := m.procs.Start(context.Background(), spec.Program)
+	if u := spec.Program.User; u != nil { // some programs open their terminal by its name
+		err = tty.Chown(int(u.UID), -1)
+	}
+	var p *proc.Process
+	if err == nil {
+		spec.Program.TTY = tty
+		p, err = m.procs.Start(context.Background(), spec.Program)
+	}
 	if err != nil {
 		_ = term.close()
 		_ = tty.Close()

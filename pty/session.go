@@ -7,6 +7,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -72,6 +73,10 @@ func (s *Session) ID() string { return s.id }
 // PID is the process id of the session's program. It says nothing about who
 // has that number after the end.
 func (s *Session) PID() int { return s.proc.PID() }
+
+// Process is the session's program, for what a terminal has no word for. The
+// session ends when it does.
+func (s *Session) Process() *proc.Process { return s.proc }
 
 // Owner is the identity the session was made for.
 func (s *Session) Owner() string { return s.owner }
@@ -182,13 +187,21 @@ func (s *Session) Signal(sig syscall.Signal) error {
 }
 
 // Output is what the terminal has shown from an offset on, for clients that
-// cannot hold an attachment.
+// cannot hold an attachment. Data ends between characters while more may come.
 type Output struct {
 	Offset int64 // of Data's first byte: later than asked for when bytes were lost
 	Data   []byte
 	Next   int64       // the offset to ask for next
 	Ended  bool        // the program has ended; with no Data, this was all
 	Status proc.Status // valid when Ended
+}
+
+// Text is the data as text: each byte that is not UTF-8 becomes U+FFFD.
+func (o Output) Text() string {
+	if utf8.Valid(o.Data) {
+		return string(o.Data)
+	}
+	return string([]rune(string(o.Data)))
 }
 
 // Output returns up to 64 KiB from offset since on, at once when there is any
@@ -229,8 +242,11 @@ func (s *Session) output(since int64) (o Output, ready bool) {
 	from := s.ring.clamp(since)
 	o.Data = make([]byte, min(pieceMax, s.ring.end-from))
 	o.Offset, _ = s.ring.read(from, o.Data)
-	o.Next = o.Offset + int64(len(o.Data))
 	o.Status, o.Ended = s.status()
+	if !o.Ended || from+int64(len(o.Data)) < s.ring.end {
+		o.Data = cutTail(o.Data)
+	}
+	o.Next = o.Offset + int64(len(o.Data))
 	return o, o.Ended || len(o.Data) > 0
 }
 

@@ -496,6 +496,19 @@ func TestOutputForClientsWithoutSocket(t *testing.T) {
 	if _, err := s.Output(gone, 3, patience); !errors.Is(err, context.Canceled) {
 		t.Errorf("a client that left: %v", err)
 	}
+	cut := create(t, m, shell("-c", `stty -echo; printf 'a\342\202'; read x; printf '\254\303'`))
+	if o, err := cut.Output(ctx, 0, patience); err != nil || o.Text() != "a" {
+		t.Errorf("an unfinished character: %q, %v", o.Text(), err)
+	}
+	if o, err := cut.Output(ctx, 1, 50*time.Millisecond); err != nil || len(o.Data) != 0 || o.Next != 1 {
+		t.Errorf("an unfinished character: %+v, %v", o, err)
+	}
+	typeTo(t, cut, "\n")
+	ended(t, cut)
+	if o, err := cut.Output(ctx, 1, 0); err != nil || o.Text() != "€\uFFFD" {
+		t.Errorf("the rest: %q, %v", o.Text(), err)
+	}
+
 	typeTo(t, s, "\n")
 	ended(t, s)
 	if o, err = s.Output(ctx, 0, patience); err != nil || string(o.Data) != "abc\r\ndef" || !o.Ended || o.Status.Code != 2 {
