@@ -85,3 +85,9 @@ func (w Where) program(name string) string {
 	}
 	return file
 }
+
+// Has tells whether a program is on the search path.
+func (w Where) Has(name string) bool {
+	_, err := proc.LookPath(name, w.Path, w.Dir)
+	return err == nil
+}

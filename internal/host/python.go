@@ -55,8 +55,9 @@ type interpreter struct {
 }
 
 const (
-	// askTime bounds one start of the interpreter.
-	askTime = 10 * time.Second
+	// askTime bounds one start of the interpreter. It is less than the ten
+	// seconds a listing has, so that who waited is told why.
+	askTime = 9 * time.Second
 	// A python3 that is a script (pyenv, asdf) may choose another interpreter
 	// when files change that we know nothing of.
 	shimTime = time.Minute
@@ -76,7 +77,7 @@ sys.stdout.buffer.write("\0".join(["%d.%d.%d" % v[:3], sys.executable or ""] + [
 
 // Version is the version of the python3, as "3.11.7". Without a python3 the
 // error is [proc.ErrNotFound] or [proc.ErrNotExecutable]; one that says
-// nothing sensible gives [ErrNoAnswer], one that takes more than ten seconds
+// nothing sensible gives [ErrNoAnswer], one that takes too long
 // [context.DeadlineExceeded].
 func (p *Python) Version(ctx context.Context, at Where) (string, error) {
 	if err := p.begin(ctx); err != nil {
