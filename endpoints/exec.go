@@ -2,7 +2,6 @@ package endpoints
 
 import (
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +21,7 @@ type execIn struct {
 	Cwd     api.Field[string]         `json:"cwd" doc:"Working directory; the server's own by default."`
 	Env     api.Field[map[string]any] `json:"env" doc:"Variables to set over the server's environment."`
 	Timeout api.Field[any]            `json:"timeout" doc:"Seconds the command may run; 300 by default."`
+	circumstances
 }
 
 const (
@@ -32,11 +32,12 @@ const (
 // launch is a command that policy has decided about: what was judged is what
 // is started.
 type launch struct {
-	argv    []string
-	file    string   // what to execute
-	env     []string // the whole child environment
-	dir     *os.File // pinned; nil for the server's own directory
-	timeout time.Duration
+	argv []string
+	file string   // what to execute
+	env  []string // the whole child environment
+	dir  *os.File // pinned; nil for the server's own directory
+	// how has the circumstances and the time limit; the rest is for spec.
+	how proc.Spec
 }
 
 func (l *launch) close() {
@@ -83,20 +84,6 @@ func (in *execIn) variables() (map[string]string, error) {
 	return out, nil
 }
 
-// limit is how long the command may run: what was asked for, or the default,
-// and never more than the rule says.
-func (in *execIn) limit(rule *policy.Rule) time.Duration {
-	seconds := defaultTimeout.Seconds()
-	if f, ok := api.Lenient(in.Timeout.V); ok && in.Timeout.State == api.Good && f > 0 {
-		seconds = f
-	}
-	seconds = min(seconds, maxTimeout)
-	if most, ok := rule.Seconds("timeout_seconds"); ok {
-		seconds = min(seconds, most)
-	}
-	return time.Duration(math.Ceil(seconds * float64(time.Second)))
-}
-
 // prepare judges a command in the order of the contract; the first check that
 // fails answers. rule is the endpoint's whose command and path rules count.
 // The caller closes the launch.
@@ -112,7 +99,11 @@ func (s *Server) prepare(c *api.Call, rule *policy.Rule, in *execIn) (l *launch,
 	if err != nil {
 		return nil, err
 	}
-	l = &launch{argv: argv, timeout: in.limit(rule)}
+	l = &launch{argv: argv}
+	if err := in.circumstances.read(&l.how); err != nil {
+		return nil, err
+	}
+	limitTime(rule, &l.how, in.seconds())
 	defer func() {
 		if err != nil {
 			l.close()
@@ -179,6 +170,11 @@ func (s *Server) prepare(c *api.Call, rule *policy.Rule, in *execIn) (l *launch,
 	}
 	if dirErr != nil {
 		return l, cwdError(dirErr)
+	}
+	if in.User.State == api.Good {
+		if l.how.User, err = runAs(rule, in.User.V, child); err != nil {
+			return l, err
+		}
 	}
 	rules := policy.NewEnvRules(nil, nil, nil, c.Policy.SecretEnv)
 	for _, name := range names {

@@ -1,14 +1,16 @@
 package endpoints
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"sync"
+	"math"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -28,10 +30,12 @@ func (s *Server) process() []api.Endpoint {
 	shell, stream := exec, exec
 	shell.Name, shell.Path, shell.Summary = "shell", "/shell", "Run a command and answer its output."
 	stream.Name, stream.Path, stream.Summary = "shell_stream", "/shell/stream", "Run a command and stream its output."
-	return []api.Endpoint{
+	start := exec
+	start.Name, start.Path, start.Summary = "process_start", "/process/start", "Start a background process."
+	return append(s.background(start),
 		api.Unary(shell, s.shell),
 		api.Streaming(stream, s.shellStream),
-	}
+	)
 }
 
 // wholeOutput is how much of a stream an answer keeps when no rule says.
@@ -42,21 +46,22 @@ const wholeOutput = 10 << 20
 var grace = proc.Grace{Silence: time.Second}
 
 // spec is the start of a launch.
-func (l *launch) spec(out proc.Sink) proc.Spec {
-	return proc.Spec{
-		Path: l.file, Argv: l.argv, Env: l.env, DirFile: l.dir,
-		Output: out, Timeout: l.timeout, Grace: grace,
-	}
+func (l *launch) spec(in *proc.Input, out proc.Sink) proc.Spec {
+	spec := l.how
+	spec.Path, spec.Argv, spec.Env, spec.DirFile = l.file, l.argv, l.env, l.dir
+	spec.Stdin, spec.Output, spec.Grace = in, out, grace
+	return spec
 }
 
 type shellIn struct {
 	execIn
+	inputIn
 	Encoding api.Field[string] `json:"encoding" doc:"base64 adds the exact bytes of both streams."`
 	Keep     api.Field[string] `json:"keep" doc:"tail keeps the last bytes of a long output instead of the first."`
 }
 
 func (s *Server) shell(ctx context.Context, c *api.Call, in shellIn) (api.Body, error) {
-	l, leave, err := s.admitCommand(c, &in.execIn)
+	l, leave, err := s.admitCommand(c, &in.execIn, &s.shells)
 	if err != nil {
 		return nil, err
 	}
@@ -69,24 +74,30 @@ func (s *Server) shell(ctx context.Context, c *api.Call, in shellIn) (api.Body, 
 	default:
 		return nil, api.Invalidf("Invalid 'keep': head or tail")
 	}
-	if in.Encoding.V != "" && in.Encoding.V != "base64" {
-		return nil, api.Invalidf("Invalid 'encoding': base64 or nothing")
+	exact, err := wantsBase64(in.Encoding.V)
+	if err != nil {
+		return nil, err
+	}
+	stdin, err := in.input()
+	if err != nil {
+		return nil, err
 	}
 	limit := wholeOutput
 	if n, ok := c.Rule.Int("max_output_bytes"); ok {
 		limit = int(n)
 	}
 	out := proc.NewBuffers(limit, keep)
-	p, err := s.Procs.Start(ctx, l.spec(out))
+	p, err := s.Procs.Start(ctx, l.spec(stdin, out))
 	if err != nil {
-		return nil, startError(err, l.argv[0])
+		return nil, l.failed(err)
 	}
-	st, err := p.Wait(ctx)
-	if err != nil {
+	<-p.Done() // not ctx: its end ends the process, and with it this wait
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	st, _ := p.Status()
 	if st.Reason == proc.ReasonTimeout {
-		return nil, timedOut(l.timeout, out)
+		return nil, timedOut(l.how.Timeout, out, keep)
 	}
 	o := &api.Object{}
 	o.Text("stdout", out.Out.Bytes())
@@ -98,9 +109,10 @@ func (s *Server) shell(ctx context.Context, c *api.Call, in shellIn) (api.Body, 
 	if st.Detached {
 		o.Set("detached", true)
 	}
-	if in.Encoding.V != "" {
-		o.Set("stdout_base64", out.Out.Bytes())
-		o.Set("stderr_base64", out.Err.Bytes())
+	if exact {
+		stdout, stderr := out.Out.Bytes(), out.Err.Bytes()
+		o.Base64("stdout_base64", bytes.NewReader(stdout), int64(len(stdout)))
+		o.Base64("stderr_base64", bytes.NewReader(stderr), int64(len(stderr)))
 	}
 	o.Set("duration_ms", float64(st.Ended.Sub(p.Started()).Microseconds())/1000)
 	o.Set("pid", p.PID())
@@ -109,56 +121,64 @@ func (s *Server) shell(ctx context.Context, c *api.Call, in shellIn) (api.Body, 
 	return o, nil
 }
 
-func timedOut(after time.Duration, out *proc.Buffers) error {
-	e := api.Errorf(500, "TimeoutError", "command_timeout", "Command timed out after %gs", after.Seconds())
-	return e.With("stdout", string(out.Out.Bytes())).With("stderr", string(out.Err.Bytes()))
+// partialOutput bounds what an answer about a time limit shows of each stream.
+const partialOutput = 1 << 20
+
+func timedOut(after time.Duration, out *proc.Buffers, keep proc.Keep) error {
+	stdout, cutOut := shorten(&out.Out, keep)
+	stderr, cutErr := shorten(&out.Err, keep)
+	e := api.Errorf(500, "TimeoutError", "command_timeout", "Command timed out after %gs", after.Seconds()).
+		With("stdout", stdout).With("stderr", stderr)
+	if cutOut || cutErr {
+		e = e.With("truncated", true)
+	}
+	return e
+}
+
+func shorten(out *proc.Buffer, keep proc.Keep) (text string, cut bool) {
+	b := out.Bytes()
+	if len(b) <= partialOutput {
+		return string(b), out.Truncated()
+	}
+	if keep == proc.KeepHead {
+		b = b[:partialOutput]
+		return string(b[:proc.Whole(b)]), true
+	}
+	b = b[len(b)-partialOutput:]
+	for len(b) > 0 && !utf8.RuneStart(b[0]) {
+		b = b[1:]
+	}
+	return string(b), true
 }
 
 // admitCommand judges a command and takes one of the endpoint's places for
 // commands that run at once. leave gives back what both hold.
-func (s *Server) admitCommand(c *api.Call, in *execIn) (l *launch, leave func(), err error) {
+func (s *Server) admitCommand(c *api.Call, in *execIn, places *proc.Slots) (l *launch, leave func(), err error) {
 	if l, err = s.prepare(c, c.Rule, in); err != nil {
 		return nil, nil, err
 	}
 	free := func() {}
 	if most, ok := c.Rule.Int("max_processes"); ok {
-		if free, ok = s.places.enter(c.Rule.Row.Name, most); !ok {
+		if free, err = places.Take(int(min(most, math.MaxInt32))); err != nil {
 			l.close()
-			return nil, nil, processLimit(most)
+			return nil, nil, crowded(err)
 		}
 	}
 	return l, func() { free(); l.close() }, nil
 }
 
-func processLimit(most int64) error {
-	return api.Errorf(429, "ResourceError", "process_limit", "Too many processes; the limit is %d", most).With("limit", most)
-}
-
-// places counts what runs at once, by name.
-type places struct {
-	mu    sync.Mutex
-	taken map[string]int64
-}
-
-func (p *places) enter(name string, most int64) (leave func(), ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.taken[name] >= most {
-		return nil, false
+// crowded is the answer to a limit of processes that is reached; other errors
+// pass.
+func crowded(err error) error {
+	if full, ok := errors.AsType[*proc.LimitError](err); ok {
+		return api.Errorf(429, "ResourceError", "process_limit", "Too many processes; the limit is %d", full.Limit).With("limit", full.Limit)
 	}
-	if p.taken == nil {
-		p.taken = map[string]int64{}
-	}
-	p.taken[name]++
-	return sync.OnceFunc(func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.taken[name]--
-	}), true
+	return err
 }
 
 type streamIn struct {
 	execIn
+	inputIn
 	Mode api.Field[string] `json:"mode" doc:"chunks sends pieces as they come instead of whole lines."`
 }
 
@@ -166,7 +186,11 @@ func (s *Server) shellStream(ctx context.Context, c *api.Call, in streamIn, ev *
 	if in.Mode.V != "" && in.Mode.V != "lines" && in.Mode.V != "chunks" {
 		return api.Invalidf("Invalid 'mode': lines or chunks")
 	}
-	l, leave, err := s.admitCommand(c, &in.execIn)
+	stdin, err := in.input()
+	if err != nil {
+		return err
+	}
+	l, leave, err := s.admitCommand(c, &in.execIn, &s.streams)
 	if isStartFailure(err) {
 		// A published contract: a program that cannot start is told in the stream.
 		return ev.Send("error", map[string]string{"error": api.Public(err)})
@@ -175,12 +199,22 @@ func (s *Server) shellStream(ctx context.Context, c *api.Call, in streamIn, ev *
 		return err
 	}
 	defer leave()
+	ctx, cancel := context.WithCancel(ctx)
 	feed := proc.NewFeed()
-	p, err := s.Procs.Start(ctx, l.spec(feed))
+	p, err := s.Procs.Start(ctx, l.spec(stdin, feed))
 	if err != nil {
-		return ev.Send("error", map[string]string{"error": api.Public(startError(err, l.argv[0]))})
+		cancel()
+		if err = l.failed(err); isStartFailure(err) {
+			return ev.Send("error", map[string]string{"error": api.Public(err)})
+		}
+		return err
 	}
-	defer onStop(c, func() { p.Stop(stopGrace, proc.ReasonShutdown, syscall.SIGTERM) })()
+	defer func() {
+		cancel()
+		feed.Close()
+		<-p.Done() // its place is taken as long as it runs
+	}()
+	defer when(c.Stopping(), func() { p.Stop(stopGrace, proc.ReasonShutdown, syscall.SIGTERM) })()
 
 	out := newLineStream(ev, c.Rule)
 	if in.Mode.V == "chunks" {
@@ -209,19 +243,26 @@ func (s *Server) shellStream(ctx context.Context, c *api.Call, in streamIn, ev *
 // stopGrace is the time between SIGTERM and SIGKILL when the server stops.
 const stopGrace = 2 * time.Second
 
-// onStop runs f when the server begins to stop, unless cancel is called first;
-// cancel waits for a running f.
-func onStop(c *api.Call, f func()) (cancel func()) {
+// when runs f when ch is closed, unless cancel is called first; cancel waits
+// for a running f.
+func when(ch <-chan struct{}, f func()) (cancel func()) {
 	over, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		select {
-		case <-c.Stopping():
+		case <-ch:
 			f()
 		case <-over:
 		}
 	}()
 	return func() { close(over); <-done }
+}
+
+// until is a context that also ends when ch is closed.
+func until(ctx context.Context, ch <-chan struct{}) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	over := when(ch, cancel)
+	return ctx, func() { over(); cancel() }
 }
 
 // outStream turns a command's output into events.

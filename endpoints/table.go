@@ -18,8 +18,11 @@ type Server struct {
 	Version string
 	Files   *guardfs.FS
 	Procs   *proc.Manager
-	Env     *childenv.Store
-	Workdir string // the server's working directory at start
+	// Background are the processes that outlive the requests which started
+	// them; Table makes it when it is nil.
+	Background *proc.Table
+	Env        *childenv.Store
+	Workdir    string // the server's working directory at start
 
 	// Commands are the named commands; nil is none.
 	Commands *registry.Registry
@@ -31,8 +34,8 @@ type Server struct {
 	// Ready reports the parts that /ready names; nil means there are none.
 	Ready func() (commands, pty string)
 
-	caps   api.Discovery
-	places places
+	caps            api.Discovery
+	shells, streams proc.Slots // commands that run now
 }
 
 // features are what the server has beyond the published contract.
