@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"cmp"
 	"maps"
 	"os"
 	"path/filepath"
@@ -127,12 +128,8 @@ func (s *Server) prepare(c *api.Call, rule *policy.Rule, in *execIn) (l *launch,
 	if p, ok := env["PATH"]; ok {
 		path = p
 	}
-	file, findErr := proc.LookPath(argv[0], path, dir)
-	realFile := file
-	if r, err := filepath.EvalSymlinks(file); err == nil && file != "" {
-		realFile = r
-	}
-	if err := policy.ProgramDecision(argv[0], file, realFile).Err(); err != nil {
+	prog := findProgram(argv[0], path, dir, restricted)
+	if err := policy.ProgramDecision(argv[0], prog.asked, prog.leads).Err(); err != nil {
 		return l, err
 	}
 	names := slices.Sorted(maps.Keys(env))
@@ -150,7 +147,7 @@ func (s *Server) prepare(c *api.Call, rule *policy.Rule, in *execIn) (l *launch,
 		return l, err
 	}
 	judged := rule.Command.Decide(policy.CommandQuery{
-		Argv: argv, File: file, Real: realFile,
+		Argv: argv, File: prog.clean(), Real: prog.real(),
 		OnServerPath: s.onServerPath,
 		ResolvePath: func(arg string) (string, policy.Decision) {
 			if !filepath.IsAbs(arg) {
@@ -163,10 +160,10 @@ func (s *Server) prepare(c *api.Call, rule *policy.Rule, in *execIn) (l *launch,
 	if err := judged.Err(); err != nil {
 		return l, err
 	}
-	l.argv, l.file = judged.Argv, file
+	l.argv, l.file = judged.Argv, prog.file
 	if restricted {
 		// The file that was judged, not a link that may lead elsewhere by now.
-		l.file = realFile
+		l.file = prog.real()
 	}
 	if dirErr != nil {
 		return l, cwdError(dirErr)
@@ -184,7 +181,55 @@ func (s *Server) prepare(c *api.Call, rule *policy.Rule, in *execIn) (l *launch,
 		child[name] = env[name]
 	}
 	l.env = childenv.List(child)
-	return l, startError(findErr, argv[0])
+	return l, startError(prog.err, argv[0])
+}
+
+// program is the executable that a command names.
+type program struct {
+	file  string // what to execute; "" when there is none
+	err   error  // why there is none
+	asked string // file, or else the path asked for; "" for a bare name
+	leads string // asked with all links resolved; "" when there is nothing
+}
+
+// findProgram looks for what name means to a child with that PATH and
+// directory. Where commands are restricted, a path is cleaned first: what the
+// patterns see is then what is run, and not where a link with dots behind it
+// leads.
+func findProgram(name, path, dir string, restricted bool) program {
+	slashed := strings.Contains(name, "/")
+	if slashed && !filepath.IsAbs(name) {
+		name = dir + "/" + name
+	}
+	if slashed && restricted {
+		name = filepath.Clean(name)
+	}
+	var p program
+	p.file, p.err = proc.LookPath(name, path, dir)
+	p.asked = p.file
+	if p.err != nil && slashed {
+		p.asked = name // what cannot be run may lie where nothing is to be run
+	}
+	if real, err := filepath.EvalSymlinks(p.asked); err == nil && p.asked != "" {
+		p.leads = real
+	}
+	return p
+}
+
+// clean is the file to execute, lexically clean.
+func (p program) clean() string {
+	if p.file == "" {
+		return ""
+	}
+	return filepath.Clean(p.file)
+}
+
+// real is the file to execute with its links resolved.
+func (p program) real() string {
+	if p.file == "" {
+		return ""
+	}
+	return cmp.Or(p.leads, p.file)
 }
 
 // onServerPath tells whether a directory of the server's own PATH holds the
