@@ -19,6 +19,7 @@ import (
 	"github.com/agent-sandbox/agent-sandbox-server/internal/childenv"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/watch"
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
 )
 
@@ -60,7 +61,8 @@ func newRig(t *testing.T, o rigOptions) *rig {
 		t.Fatal(err)
 	}
 	files := guardfs.New(func() string { return base }, base)
-	s := &Server{Version: "test", Files: files, Procs: procs, Env: childenv.New(env), Workdir: base}
+	hub := watch.New()
+	s := &Server{Version: "test", Files: files, Procs: procs, Watches: hub, Env: childenv.New(env), Workdir: base}
 	table := s.Table()
 	doc := policy.Empty()
 	if o.policy != "" {
@@ -89,6 +91,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 		if err := procs.Close(ctx); err != nil {
 			t.Errorf("closing the process manager: %v", err)
 		}
+		hub.Close()
 		_ = files.Close()
 		_ = audit.Close(ctx)
 	})

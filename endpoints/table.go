@@ -9,6 +9,7 @@ import (
 	"github.com/agent-sandbox/agent-sandbox-server/internal/childenv"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/watch"
 	"github.com/agent-sandbox/agent-sandbox-server/registry"
 )
 
@@ -18,6 +19,7 @@ type Server struct {
 	Version string
 	Files   *guardfs.FS
 	Procs   *proc.Manager
+	Watches *watch.Hub
 	// Background are the processes that outlive the requests which started
 	// them; Table makes it when it is nil.
 	Background *proc.Table
@@ -49,6 +51,10 @@ func (s *Server) Table() []api.Endpoint {
 		s.commands(),
 		s.files(),
 		s.transfers(),
+		s.watching(),
+		s.searching(),
+		s.archives(),
 		s.process(),
+		s.system(),
 	)
 }

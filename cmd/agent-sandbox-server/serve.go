@@ -20,12 +20,19 @@ import (
 	"github.com/agent-sandbox/agent-sandbox-server/internal/childenv"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/watch"
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
 )
 
 // closeLimit bounds the whole stop after the last request: programs get two
 // seconds between SIGTERM and SIGKILL, the rest takes none.
 const closeLimit = 10 * time.Second
+
+// logLimit is how long a stopping server waits for the reader of its log.
+const logLimit = time.Second
+
+// callsPart is the part that stands for the handlers that run.
+const callsPart = "calls"
 
 // serve runs the server until it is told to stop.
 func (p *program) serve(ctx context.Context, args []string) int {
@@ -52,6 +59,7 @@ func (p *program) serve(ctx context.Context, args []string) int {
 // server is the running program: its parts, in the order they were started.
 type server struct {
 	config *config
+	lines  *sink
 	log    *slog.Logger
 	gate   *api.Gate
 	source policySource
@@ -86,13 +94,12 @@ func (s *server) closeLater(name string, end func(context.Context) error) {
 func (p *program) start(ctx context.Context, c *config) (*server, error) {
 	lines := newSink(p.stderr, c.logFormat)
 	s := &server{
-		config: c, log: slog.New(logHandler(lines, c.logFormat)),
+		config: c, lines: lines, log: slog.New(logHandler(lines, c.logFormat)),
 		source: c.policy, stopping: make(chan struct{}),
 	}
 	s.pty.Store("off")
-	s.closeLater("log", lines.Close)
 	concealed := concealEnv(func(name string) bool { return holdsSecret(name, nil) })
-	if err := s.assemble(ctx, lines, p.env); err != nil {
+	if err := s.assemble(ctx, p.env); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -100,7 +107,7 @@ func (p *program) start(ctx context.Context, c *config) (*server, error) {
 	if err := errors.Join(concealed, undump()); err != nil {
 		s.log.Warn(notConcealed, "err", err)
 	}
-	s.lint(lines)
+	s.lint()
 	return s, nil
 }
 
@@ -108,22 +115,24 @@ const notConcealed = "other processes may be able to read secrets of this one"
 
 // assemble makes the parts from the ground up; each is closed after those that
 // stand on it.
-func (s *server) assemble(ctx context.Context, lines *sink, env []string) error {
+func (s *server) assemble(ctx context.Context, env []string) error {
 	c := s.config
 	workdir := workingDirectory()
-	audit := api.NewAudit(lines, s.log)
+	audit := api.NewAudit(s.lines, s.log)
 	s.closeLater("audit", audit.Close)
 	files := guardfs.New(func() string { return c.baseDir }, workdir)
 	s.closeLater("files", func(context.Context) error { return files.Close() })
-	s.closeLater("calls", s.calls.drain)
+	s.closeLater(callsPart, s.calls.drain)
 	procs, err := proc.New(proc.Options{})
 	if err != nil {
 		return &failure{"configuration", err}
 	}
 	s.closeLater("processes", procs.Close)
+	watches := watch.New()
+	s.closeLater("watches", func(context.Context) error { watches.Close(); return nil })
 
 	rooms := &endpoints.Server{
-		Version: version, Files: files, Procs: procs,
+		Version: version, Files: files, Procs: procs, Watches: watches,
 		Env: childenv.New(env), Workdir: workdir, Ready: s.ready,
 	}
 	table := rooms.Table()
@@ -209,13 +218,13 @@ func (s *server) terminals() bool {
 
 // lint prints what is odd about the policy in force. In text the lines have a
 // fixed form, which people and tools look for.
-func (s *server) lint(lines *sink) {
+func (s *server) lint() {
 	for _, w := range s.policy.Load().Warnings() {
 		if s.config.logFormat == "json" {
 			s.log.Warn("policy lint", "text", w)
 			continue
 		}
-		_, _ = fmt.Fprintf(lines, "policy lint: %s\n", oneLine(w))
+		_, _ = fmt.Fprintf(s.lines, "policy lint: %s\n", oneLine(w))
 	}
 }
 
@@ -303,20 +312,25 @@ func (s *server) reload() {
 		return
 	}
 	s.log.Info("policy read again", "preset", p.Preset(), "revision", p.Revision())
-	for _, w := range p.Warnings() {
-		s.log.Warn("policy lint", "text", w)
-	}
+	s.lint()
 }
 
-// close ends the parts in reverse order.
+// close ends the parts in reverse order, and the log last. When handlers do
+// not end, what they stand on stays open: the process is over in a moment.
 func (s *server) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
 	for _, c := range slices.Backward(s.closers) {
 		if err := c.end(ctx); err != nil {
 			s.log.Error("not everything ended in time", "part", c.name, "err", err)
+			if c.name == callsPart {
+				break
+			}
 		}
 	}
+	ctx, cancel = context.WithTimeout(context.Background(), logLimit)
+	defer cancel()
+	_ = s.lines.Close(ctx) // who does not read it by then does not want it
 }
 
 // calls counts the handlers that run. A server that stopped serving cuts its
