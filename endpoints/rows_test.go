@@ -146,6 +146,16 @@ func TestEveryRowCanBeSwitchedOff(t *testing.T) {
 	}
 }
 
+// served tells whether a row takes the path, by its name or by a parameter.
+func served(table []api.Endpoint, method, path string) bool {
+	return slices.ContainsFunc(table, func(ep api.Endpoint) bool {
+		return !ep.Virtual && ep.Method == method &&
+			slices.EqualFunc(strings.Split(ep.Path, "/"), strings.Split(path, "/"), func(row, asked string) bool {
+				return row == asked || strings.HasPrefix(row, "{")
+			})
+	})
+}
+
 func TestEveryPathKnowsItsMethods(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	serves := map[string][]string{}
@@ -154,7 +164,7 @@ func TestEveryPathKnowsItsMethods(t *testing.T) {
 	}
 	for path, methods := range serves {
 		for _, m := range []string{"GET", "POST", "PUT", "DELETE", "PATCH"} {
-			if slices.Contains(methods, m) {
+			if served(r.table, m, path) {
 				continue
 			}
 			res := r.do(m, path, nil)
