@@ -1,0 +1,237 @@
+package proc
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The programs below are hard to catch. All are bounded, in number (fewer than
+// 300 processes) and in time (they end by themselves).
+const (
+	// bomb doubles 7 times; half of its processes leave session and group,
+	// a third lose their parent at once.
+	bomb = `
+import os, sys, time
+print("up", flush=True)
+for depth in range(7):
+    if os.fork() == 0:
+        if depth % 2: os.setsid()
+    elif depth % 3 == 2:
+        break
+time.sleep(20)
+`
+	// hopper is never long in one place: a process forks and ends, 250 times.
+	hopper = `
+import os, sys, time
+print("up", flush=True)
+for hop in range(250):
+    if os.fork(): os._exit(0)
+    if hop % 5 == 0: os.setsid()
+    time.sleep(0.001)
+time.sleep(20)
+`
+	// daemons fork twice, make their own sessions and clear the environment.
+	daemons = `
+import os, sys, time
+for i in range(10):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execve("/bin/sh", ["sh", "-c", "sleep 20; :", sys.argv[1]], {})
+        os._exit(0)
+print("up", flush=True)
+time.sleep(20)
+`
+)
+
+func TestNothingEscapesAKill(t *testing.T) {
+	rounds := 50
+	if testing.Short() {
+		rounds = 5
+	}
+	for _, name := range []string{"default", "no cgroups"} {
+		t.Run(name, func(t *testing.T) {
+			m := newManager(t, variants[name])
+			if name == "default" && m.cgroups == nil {
+				t.Skip("no writable cgroups here")
+			}
+			programs := []string{bomb, hopper, daemons}
+			for i := range rounds {
+				feed := NewFeed()
+				s := python(t, programs[i%len(programs)], "victim-7140")
+				s.Output = feed
+				p := start(t, m, s)
+				if _, _, err := feed.Next(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				feed.Close()
+				time.Sleep(time.Duration(i*7%40) * time.Millisecond) // at different stages of its growth
+				p.End(ReasonTimeout)
+				if left := withArg("victim-7140"); len(left) != 0 {
+					for _, pid := range left {
+						s, _ := readStat(pid)
+						k, _ := markOf(pid)
+						t.Logf("%d: %+v mark %x, ours %x", pid, s, k, p.mark)
+						endPID(pid)
+					}
+					t.Fatalf("round %d: %d left", i, len(left))
+				}
+				await(t, p.Done(), "done")
+			}
+			eventually(t, "no zombie", func() bool { return len(children(os.Getpid())) == 0 })
+		})
+	}
+}
+
+// TestATreeIsFoundWithoutMarks: where marks cannot be set, what is still
+// connected by parents, groups or sessions is ended.
+func TestATreeIsFoundWithoutMarks(t *testing.T) {
+	m := newManager(t, variants["no marks"])
+	other := start(t, m, sh("sleep 7142"))
+	for range 10 {
+		feed := NewFeed()
+		s := python(t, strings.ReplaceAll(bomb, "depth % 3 == 2", "False"), "victim-7141")
+		s.Output = feed
+		p := start(t, m, s)
+		if _, _, err := feed.Next(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		feed.Close()
+		eventually(t, "all of the bomb", func() bool { return len(withArg("victim-7141")) == 128 })
+		p.End(ReasonTimeout)
+		if left := withArg("victim-7141"); len(left) != 0 {
+			t.Fatalf("%d left", len(left))
+		}
+	}
+	if !alive(other.PID()) {
+		t.Error("another command was ended too")
+	}
+}
+
+// TestAProgramThatChangesItsMarkIsEnded: a program may mark its own
+// children, as another server of our kind does.
+func TestAProgramThatChangesItsMarkIsEnded(t *testing.T) {
+	for _, name := range []string{"default", "no cgroups"} {
+		t.Run(name, func(t *testing.T) {
+			m := newManager(t, variants[name])
+			log := NewLog(1 << 10)
+			s := bash("(ulimit -S -x 12345; setsid sh -c 'sleep 7143; :' & ulimit -S -x unlimited; sleep 7143 & wait) & echo up; wait")
+			s.Output = log
+			p := start(t, m, s)
+			waitText(t, log, "up\n")
+			eventually(t, "both", func() bool { return len(withArg("7143")) == 2 })
+			p.End("")
+			if left := withArg("7143"); len(left) != 0 {
+				t.Errorf("left %v", left)
+			}
+		})
+	}
+}
+
+func TestStopWaitsForTheWholeTree(t *testing.T) {
+	m := newManager(t, Options{})
+	dir := t.TempDir()
+	log := NewLog(1 << 10)
+	// The leader ends at once; a daemon of it needs a moment to save its work.
+	s := bash(`setsid bash -c "trap 'sleep 0.3; echo saved >file; exit' TERM; echo up; while :; do sleep 0.02; done" & wait`)
+	s.Output, s.Dir = log, dir
+	p := start(t, m, s)
+	waitText(t, log, "up\n")
+	p.Stop(20*time.Second, "", unix.SIGTERM)
+	if text, _ := os.ReadFile(dir + "/file"); string(text) != "saved\n" {
+		t.Errorf("the daemon was not given its time: %q", text)
+	}
+	await(t, p.Done(), "done")
+}
+
+func TestCloseEndsEverythingButWhatIsDetached(t *testing.T) {
+	for _, name := range []string{"default", "no cgroups"} {
+		t.Run(name, func(t *testing.T) {
+			opts := variants[name]
+			opts.StopGrace = 500 * time.Millisecond
+			m, err := New(opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			detached := bash("sleep 7145 & sleep 7145")
+			detached.Detach = true
+			kept := start(t, m, detached)
+			polite := bash("trap 'echo bye >file; exit 6' TERM; : >up; while :; do sleep 0.02; done")
+			polite.Dir = dir
+			p := start(t, m, polite)
+			stubborn := start(t, m, bash("trap '' TERM; sleep 7144 & sleep 7144 & wait"))
+			run(t, m, bash("sleep 7144 >/dev/null 2>&1 & exit 0")) // left behind by a command that has ended
+			eventually(t, "all are up", func() bool {
+				_, err := os.Stat(dir + "/up")
+				return err == nil && len(withArg("7144")) == 3 && len(withArg("7145")) == 2
+			})
+
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			defer cancel()
+			if err := m.Close(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if left := withArg("7144"); len(left) != 0 {
+				t.Errorf("left %v", left)
+			}
+			if text, _ := os.ReadFile(dir + "/file"); string(text) != "bye\n" {
+				t.Errorf("nobody asked first: %q", text)
+			}
+			if s, _ := p.Status(); s.Reason != ReasonShutdown || s.Code != 6 {
+				t.Errorf("polite: %+v", s)
+			}
+			if s, _ := stubborn.Status(); s.Reason != ReasonShutdown || s.Code != -9 {
+				t.Errorf("stubborn: %+v", s)
+			}
+			if left := withArg("7145"); len(left) != 2 || !alive(kept.PID()) {
+				t.Errorf("detached: %v", left)
+			}
+			if _, err := m.Start(t.Context(), trueSpec); err != ErrClosed {
+				t.Errorf("a start after Close: %v", err)
+			}
+			_ = unix.Kill(-kept.PID(), unix.SIGKILL)
+			var ws unix.WaitStatus
+			_, _ = unix.Wait4(kept.PID(), &ws, 0, nil)
+		})
+	}
+}
+
+func TestCloseDoesNotWaitForAReaderThatIsGone(t *testing.T) {
+	m, err := New(Options{StopGrace: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := sh("yes")
+	s.Output = NewFeed() // nobody reads it
+	p := start(t, m, s)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := m.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	await(t, p.Done(), "done")
+	if err := m.Close(ctx); err == nil {
+		t.Error("closed twice without an error")
+	}
+}
+
+// TestSignalsRaceWithTheEnd: signals race with the end of the
+// process and with the next one that gets its number.
+func TestSignalsRaceWithTheEnd(t *testing.T) {
+	m := newManager(t, Options{})
+	for range 100 {
+		p := start(t, m, trueSpec)
+		go func() { _ = p.Signal(unix.SIGTERM, true) }()
+		go func() { _ = p.Signal(unix.SIGCONT, false) }()
+		await(t, p.Done(), "done")
+		if err := p.Signal(unix.SIGKILL, true); err != ErrEnded {
+			t.Fatalf("after the end: %v", err)
+		}
+	}
+}
