@@ -13,6 +13,12 @@ import (
 
 func TestMain(m *testing.M) {
 	proc.Stage()
+	if os.Getenv("HOST_TEST_TELL") != "" {
+		if err := tell(); err != nil {
+			os.Exit(1)
+		}
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 
