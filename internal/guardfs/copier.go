@@ -12,8 +12,7 @@ import (
 
 // copier copies one entry with everything below it to a name nobody sees yet.
 type copier struct {
-	ctx context.Context
-	fs  *FS
+	fs *FS
 
 	preserve bool // owner, times and extended attributes, not the mode only
 	special  bool // FIFOs, sockets and devices too; else they are left out
@@ -31,26 +30,26 @@ type copier struct {
 type inode struct{ dev, ino uint64 }
 
 // stage copies what is at src beside final and returns the name it has there.
-func (c *copier) stage(src, final *place) (tmp string, err error) {
+func (c *copier) stage(ctx context.Context, src, final *place) (tmp string, err error) {
 	tmp = tmpPrefix + rand.Text()
 	c.fs.temps.Store(tmp, nil)
 	c.top, c.at, c.first = final.dir, -1, map[inode]string{}
 	defer c.leaveDir()
-	if err = c.all(src, tmp); err != nil {
-		c.drop(src.g, final.dir, tmp)
+	if err = c.all(ctx, src, tmp); err != nil {
+		c.drop(ctx, src.g, final.dir, tmp)
 		return "", writing("copy", src.path, err)
 	}
 	return tmp, nil
 }
 
 // drop removes what a copy left under a name nobody sees.
-func (c *copier) drop(g *Guard, dir int, tmp string) {
-	g.removeAll(dir, tmp)
+func (c *copier) drop(ctx context.Context, g *Guard, dir int, tmp string) {
+	g.removeAll(ctx, dir, tmp)
 	c.fs.temps.Delete(tmp)
 }
 
 // all copies the entry at src as name in top.
-func (c *copier) all(src *place, name string) error {
+func (c *copier) all(ctx context.Context, src *place, name string) error {
 	up, _ := split(src.path)
 	d := &Dir{g: src.g, fd: src.dir, path: up, raw: true}
 	if c.leaving {
@@ -59,7 +58,7 @@ func (c *copier) all(src *place, name string) error {
 		}
 	}
 	e := &Entry{dir: d, name: src.name}
-	if err := c.one(e, "", name); err != nil || src.kind() != Directory {
+	if err := c.one(ctx, e, "", name); err != nil || src.kind() != Directory {
 		return err
 	}
 	root, err := src.openRaw()
@@ -80,7 +79,7 @@ func (c *copier) all(src *place, name string) error {
 		if unread != nil {
 			return unread
 		}
-		return c.one(e, join(name, e.dir.rel), e.name)
+		return c.one(ctx, e, join(name, e.dir.rel), e.name)
 	}
 	w.opt.leave = func(e *Entry) error {
 		if e.kind == Directory && unread == nil {
@@ -88,7 +87,7 @@ func (c *copier) all(src *place, name string) error {
 		}
 		return unread
 	}
-	if err := w.run(c.ctx); err != nil {
+	if err := w.run(ctx); err != nil {
 		return err
 	}
 	if unread != nil {
@@ -125,8 +124,8 @@ func (c *copier) leaveDir() {
 
 // one copies a single entry as name in the directory rel; a directory is made
 // empty, and open until close.
-func (c *copier) one(e *Entry, rel, name string) error {
-	if err := c.ctx.Err(); err != nil {
+func (c *copier) one(ctx context.Context, e *Entry, rel, name string) error {
+	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if err := e.look(); err != nil {
@@ -146,7 +145,7 @@ func (c *copier) one(e *Entry, rel, name string) error {
 	case Directory:
 		return unix.Mkdirat(c.at, name, 0o700)
 	case File:
-		err = c.file(e, name)
+		err = c.file(ctx, e, name)
 	case Symlink:
 		err = c.symlink(e, name)
 	default:
@@ -209,7 +208,7 @@ func (c *copier) symlink(e *Entry, name string) error {
 }
 
 // file copies content and facts of a regular file.
-func (c *copier) file(e *Entry, name string) error {
+func (c *copier) file(ctx context.Context, e *Entry, name string) error {
 	in, info, err := e.Open()
 	if err != nil {
 		return err
@@ -220,7 +219,7 @@ func (c *copier) file(e *Entry, name string) error {
 		return err
 	}
 	out := os.NewFile(uintptr(fd), e.Path())
-	err = c.content(out, in, info.Size)
+	err = copyContent(ctx, out, in, info.Size)
 	if err == nil && c.preserve {
 		copyAttrs(e.dir.fd, e.name, fd)
 	}
@@ -257,9 +256,9 @@ func (c *copier) facts(e *Entry, name string) error {
 // copyChunk is how much is copied between two looks at the context.
 const copyChunk = 8 << 20
 
-// content copies size bytes, sharing blocks or leaving holes where the file
+// copyContent copies size bytes, sharing blocks or leaving holes where the file
 // systems can.
-func (c *copier) content(out, in *os.File, size int64) error {
+func copyContent(ctx context.Context, out, in *os.File, size int64) error {
 	if unix.IoctlFileClone(int(out.Fd()), int(in.Fd())) == nil {
 		return nil
 	}
@@ -269,10 +268,10 @@ func (c *copier) content(out, in *os.File, size int64) error {
 			break
 		}
 		for at = from; at < to; {
-			if err := c.ctx.Err(); err != nil {
+			if err := ctx.Err(); err != nil {
 				return err
 			}
-			n, err := c.chunk(out, in, at, min(to-at, copyChunk))
+			n, err := copyPiece(out, in, at, min(to-at, copyChunk))
 			if err != nil {
 				return err
 			}
@@ -285,7 +284,7 @@ func (c *copier) content(out, in *os.File, size int64) error {
 	return out.Truncate(size)
 }
 
-func (c *copier) chunk(out, in *os.File, at, n int64) (int64, error) {
+func copyPiece(out, in *os.File, at, n int64) (int64, error) {
 	if _, err := in.Seek(at, io.SeekStart); err != nil {
 		return 0, err
 	}

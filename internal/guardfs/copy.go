@@ -85,8 +85,8 @@ func (k *copying) copy(ctx context.Context, from, to string) (CopyResult, error)
 	if err != nil {
 		return CopyResult{}, k.g.side("destination: ", to, policy.Write, err)
 	}
-	c := &copier{ctx: ctx, fs: k.g.fs, preserve: k.opt.Preserve}
-	err = k.place(c)
+	c := &copier{fs: k.g.fs, preserve: k.opt.Preserve}
+	err = k.place(ctx, c)
 	made.finish(err == nil)
 	if err != nil {
 		return CopyResult{}, err
@@ -170,9 +170,9 @@ func (k *copying) checkEntry(e *Entry) error {
 }
 
 // place makes the copy and gives it its name.
-func (k *copying) place(c *copier) error {
+func (k *copying) place(ctx context.Context, c *copier) error {
 	final := k.final
-	tmp, err := c.stage(k.src, final)
+	tmp, err := c.stage(ctx, k.src, final)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (k *copying) place(c *copier) error {
 		err = renameNew(final.dir, tmp, final.dir, final.name)
 	}
 	if err != nil {
-		c.drop(k.g, final.dir, tmp)
+		c.drop(ctx, k.g, final.dir, tmp)
 		if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOENT) {
 			return errMoved
 		}

@@ -125,9 +125,10 @@ func (p *place) removeOne() error {
 	return failure("remove", p.path, err)
 }
 
-// removeAll removes name in dir with everything below it, as far as possible.
-func (g *Guard) removeAll(dir int, name string) {
-	_, _ = g.removeTree(context.Background(), dir, name, "/"+name, "/"+name, false)
+// removeAll tidies up: it removes name in dir with everything below it, as far
+// as possible, also when the caller has gone away.
+func (g *Guard) removeAll(ctx context.Context, dir int, name string) {
+	_, _ = g.removeTree(context.WithoutCancel(ctx), dir, name, "/"+name, "/"+name, false)
 }
 
 // removeTree removes the directory name in dir and tells how many entries have

@@ -1,6 +1,7 @@
 package guardfs
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"os"
@@ -99,16 +100,12 @@ func (d *Dir) Lookup(name string) (*Entry, error) {
 	return e, nil
 }
 
-// admits tells whether an entry may be seen, and removes it when it is what a
-// write left behind long ago.
+// admits tells whether an entry may be seen.
 func (d *Dir) admits(e *Entry) bool {
 	switch {
 	case d.raw:
 		return true
-	case isTemp(e.name):
-		d.sweep(e)
-		return false
-	case d.denies(e.name):
+	case isTemp(e.name), d.denies(e.name):
 		return false
 	case e.kind == "" && e.look() != nil:
 		return false
@@ -143,14 +140,14 @@ func (d *Dir) admitsLink(name string) bool {
 const sweepAfter = time.Hour
 
 // sweep removes an unfinished file that nobody works on any more.
-func (d *Dir) sweep(e *Entry) {
+func (d *Dir) sweep(ctx context.Context, e *Entry) {
 	if d.g.rules.ReadOnly || e.look() != nil || e.kind != File && e.kind != Directory {
 		return
 	}
 	if _, ours := d.g.fs.temps.Load(e.name); ours || time.Since(time.Unix(0, e.st.Mtim.Nano())) < sweepAfter {
 		return
 	}
-	d.g.removeAll(d.fd, e.name)
+	d.g.removeAll(ctx, d.fd, e.name)
 }
 
 // child opens a directory in d.

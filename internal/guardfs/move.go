@@ -231,12 +231,12 @@ func (m *mover) rename(ctx context.Context) error {
 // carry moves between file systems.
 func (m *mover) carry(ctx context.Context) error {
 	src, final := m.src, m.final
-	c := &copier{ctx: ctx, fs: m.g.fs, preserve: true, special: true, leaving: true}
-	tmp, err := c.stage(src, final)
+	c := &copier{fs: m.g.fs, preserve: true, special: true, leaving: true}
+	tmp, err := c.stage(ctx, src, final)
 	if err != nil {
 		return err
 	}
-	defer c.drop(m.g, final.dir, tmp)
+	defer c.drop(ctx, m.g, final.dir, tmp)
 	if err := syncDir(final.dir); err != nil {
 		return failure("move", final.path, err)
 	}
@@ -264,7 +264,7 @@ func (m *mover) carry(ctx context.Context) error {
 		}
 		return failure("move", src.path, err)
 	}
-	m.g.removeAll(src.dir, gone)
+	m.g.removeAll(ctx, src.dir, gone)
 	return nil
 }
 

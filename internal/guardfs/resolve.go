@@ -2,6 +2,7 @@ package guardfs
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -69,9 +70,9 @@ func push(todo []step, p string) []step {
 // rest is what is left on the stack, as text.
 func rest(todo []step) string {
 	var b strings.Builder
-	for i := len(todo) - 1; i >= 0; i-- {
-		if todo[i].used == "" {
-			b.WriteString(todo[i].name + "/")
+	for _, s := range slices.Backward(todo) {
+		if s.used == "" {
+			b.WriteString(s.name + "/")
 		}
 	}
 	return b.String()

@@ -170,7 +170,7 @@ func (w *walker) run(ctx context.Context) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if err := w.step(at); err != nil {
+			if err := w.step(ctx, at); err != nil {
 				return ended(err)
 			}
 		}
@@ -211,7 +211,7 @@ func (w *walker) enter(d *Dir, e *Entry, skip []string) error {
 }
 
 // step visits the next entry of the directory on top, or leaves it.
-func (w *walker) step(at *node) error {
+func (w *walker) step(ctx context.Context, at *node) error {
 	f := w.stack[len(w.stack)-1]
 	de, ok, err := f.next()
 	if err != nil {
@@ -224,6 +224,10 @@ func (w *walker) step(at *node) error {
 		return w.pop(f)
 	}
 	e := &Entry{dir: f.d, name: de.name, kind: de.kind}
+	if isTemp(e.name) && !w.opt.raw {
+		f.d.sweep(ctx, e)
+		return nil
+	}
 	var below []string
 	passed := false // visited by an earlier walk
 	if len(f.skip) > 0 {

@@ -277,7 +277,7 @@ func TestVeryDeepTrees(t *testing.T) {
 		_ = unix.Close(fd)
 		most := 0
 		n := 0
-		_, err = g.guard().Walk(t.Context(), "deep", WalkOptions{Failed: func(p string, err error) { t.Error(err) }}, func(e *Entry) error {
+		_, err = g.guard().Walk(t.Context(), "deep", WalkOptions{Failed: func(_ string, err error) { t.Error(err) }}, func(*Entry) error {
 			if n++; n%100 == 0 {
 				most = max(most, len(descriptors(t)))
 			}

@@ -9,8 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -280,7 +278,12 @@ func (w *Writer) finish(f *os.File, old *unix.Stat_t) (Info, error) {
 		}
 	}
 	if !w.opt.Mtime.IsZero() {
-		if err := setTimes(fd, w.opt.Mtime, w.opt.Mtime); err != nil {
+		name := w.p.name
+		if w.way == byRename {
+			name = w.tmp
+		}
+		when := unix.NsecToTimespec(w.opt.Mtime.UnixNano())
+		if err := unix.UtimesNanoAt(w.p.dir, name, []unix.Timespec{when, when}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return Info{}, err
 		}
 	}
@@ -302,15 +305,4 @@ func syncFile(fd int) error {
 			return err
 		}
 	}
-}
-
-// setTimes sets the times of an open file.
-func setTimes(fd int, atime, mtime time.Time) error {
-	ts := [2]unix.Timespec{unix.NsecToTimespec(atime.UnixNano()), unix.NsecToTimespec(mtime.UnixNano())}
-	// futimens: the package has it only for paths.
-	_, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&ts[0])), 0, 0, 0)
-	if errno != 0 {
-		return errno
-	}
-	return nil
 }
