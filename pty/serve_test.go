@@ -26,7 +26,11 @@ func TestStartedSaysWhereAndHow(t *testing.T) {
 	if err := s.Resize(77, 19); err != nil {
 		t.Fatal(err)
 	}
-	for since, offset := range map[string]int64{"": 0, "&since=0": 0, "&since=4": 4, "&since=9999": s.Record().Offset} {
+	for _, c := range []struct {
+		since  string
+		offset int64
+	}{{"", 0}, {"&since=0", 0}, {"&since=4", 4}, {"&since=9999", s.Record().Offset}} {
+		since, offset := c.since, c.offset
 		v := &viewer{t: t, ws: dial(t, srv, s, since)}
 		msg, err := v.next()
 		if err != nil {
