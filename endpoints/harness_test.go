@@ -21,6 +21,7 @@ import (
 	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/watch"
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
+	"github.com/agent-sandbox/agent-sandbox-server/pty"
 )
 
 func TestMain(m *testing.M) {
@@ -62,7 +63,8 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	}
 	files := guardfs.New(func() string { return base }, base)
 	hub := watch.New()
-	s := &Server{Version: "test", Files: files, Procs: procs, Watches: hub, Env: childenv.New(env), Workdir: base}
+	terminals := pty.New(procs, pty.Options{})
+	s := &Server{Version: "test", Files: files, Procs: procs, Watches: hub, Terminals: terminals, Env: childenv.New(env), Workdir: base}
 	table := s.Table()
 	doc := policy.Empty()
 	if o.policy != "" {
@@ -88,6 +90,9 @@ func newRig(t *testing.T, o rigOptions) *rig {
 		ts.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
+		if err := terminals.Close(ctx); err != nil {
+			t.Errorf("closing the terminals: %v", err)
+		}
 		if err := procs.Close(ctx); err != nil {
 			t.Errorf("closing the process manager: %v", err)
 		}

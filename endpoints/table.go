@@ -10,6 +10,7 @@ import (
 	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/watch"
+	"github.com/agent-sandbox/agent-sandbox-server/pty"
 	"github.com/agent-sandbox/agent-sandbox-server/registry"
 )
 
@@ -20,6 +21,8 @@ type Server struct {
 	Files   *guardfs.FS
 	Procs   *proc.Manager
 	Watches *watch.Hub
+	// Terminals are the terminal sessions.
+	Terminals *pty.Manager
 	// Background are the processes that outlive the requests which started
 	// them; Table makes it when it is nil.
 	Background *proc.Table
@@ -55,6 +58,7 @@ func (s *Server) Table() []api.Endpoint {
 		s.searching(),
 		s.archives(),
 		s.process(),
+		s.terminals(),
 		s.system(),
 	)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/watch"
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
+	"github.com/agent-sandbox/agent-sandbox-server/pty"
 )
 
 // closeLimit bounds the whole stop after the last request: programs get two
@@ -128,11 +129,13 @@ func (s *server) assemble(ctx context.Context, env []string) error {
 		return &failure{"configuration", err}
 	}
 	s.closeLater("processes", procs.Close)
+	terminals := pty.New(procs, pty.Options{IdleTimeout: c.ptyIdle})
+	s.closeLater("terminals", terminals.Close)
 	watches := watch.New()
 	s.closeLater("watches", func(context.Context) error { watches.Close(); return nil })
 
 	rooms := &endpoints.Server{
-		Version: version, Files: files, Procs: procs, Watches: watches,
+		Version: version, Files: files, Procs: procs, Watches: watches, Terminals: terminals,
 		Env: childenv.New(env), Workdir: workdir, Ready: s.ready,
 	}
 	table := rooms.Table()
