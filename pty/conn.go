@@ -60,9 +60,12 @@ type hijacker struct {
 
 func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
-	if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
-		_ = tcp.SetWriteBuffer(sendBuffer)
-		h.sock, _ = tcp.SyscallConn()
+	if socket, ok := conn.(interface {
+		syscall.Conn
+		SetWriteBuffer(bytes int) error
+	}); ok && err == nil {
+		_ = socket.SetWriteBuffer(sendBuffer)
+		h.sock, _ = socket.SyscallConn()
 	}
 	return conn, rw, err
 }

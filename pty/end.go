@@ -27,9 +27,9 @@ var (
 // closingDrain bounds the reading of a terminal that is closed by force.
 const closingDrain = 100 * time.Millisecond
 
-// Delete ends the session and all its processes, and forgets it: within half
-// a second nothing of it is left. Its attachments get the rest of the output
-// and the end. Ended sessions are only forgotten.
+// Delete ends the session with all that it started, and forgets it: within
+// half a second nothing of it is left, nor of what an ended one left behind.
+// Its attachments get the rest of the output and the end.
 func (m *Manager) Delete(id string, who Viewer) error {
 	m.mu.Lock()
 	s, err := m.find(id, who)
@@ -102,7 +102,7 @@ func (m *Manager) checkIdle(s *Session) {
 func (m *Manager) terminate(how ending, s *Session) {
 	s.beginClosing()
 	s.proc.Stop(how.grace, how.reason, how.first...)
-	late := time.NewTimer(closingDrain)
+	late := time.NewTimer(2 * closingDrain)
 	defer late.Stop()
 	select {
 	case <-s.done:

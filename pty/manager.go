@@ -97,10 +97,9 @@ func New(procs *proc.Manager, o Options) *Manager {
 }
 
 // Create starts a session, or returns the live one of that name when the spec
-// says AttachExisting; made tells which. Errors of the start are those of
-// package proc.
-// The session lives until its program ends, it is deleted, or the manager is
-// closed.
+// says AttachExisting; made tells which. It lives until its program ends, it is
+// deleted, or the manager is closed. Errors are those above, and those of
+// package proc when the program cannot be started.
 func (m *Manager) Create(spec Spec) (s *Session, made bool, err error) {
 	if err := spec.check(); err != nil {
 		return nil, false, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -125,7 +126,8 @@ func signalName(st proc.Status) *string {
 func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 
 // Resize sets the terminal's size; 0 keeps a value. Numbers outside 0…65535
-// are refused with ErrInvalid, ended sessions with ErrEnded.
+// are refused with ErrInvalid, ended sessions with ErrEnded. What a client may
+// ask for is 1 to [MaxSize].
 func (s *Session) Resize(cols, rows int) error {
 	if !fits(cols) || !fits(rows) {
 		return fmt.Errorf("%w: %d columns, %d rows", ErrInvalid, cols, rows)
@@ -142,7 +144,7 @@ func (s *Session) Resize(cols, rows int) error {
 		rows = s.rows
 	}
 	if err := s.term.resize(cols, rows); err != nil {
-		return err
+		return orEnded(err)
 	}
 	s.cols, s.rows = cols, rows
 	s.touch()
@@ -175,15 +177,20 @@ func (s *Session) Signal(sig syscall.Signal) error {
 	}
 	switch sig {
 	case unix.SIGINT, unix.SIGQUIT:
-		return s.term.interrupt(sig)
+		return orEnded(s.term.interrupt(sig))
 	case unix.SIGKILL:
 		s.proc.End("")
 		return nil
 	}
-	if err := s.proc.SignalSession(sig); !errors.Is(err, proc.ErrEnded) {
-		return err
+	return orEnded(s.proc.SignalSession(sig))
+}
+
+// orEnded is ErrEnded for what a call says when the end came just before it.
+func orEnded(err error) error {
+	if errors.Is(err, os.ErrClosed) || errors.Is(err, proc.ErrEnded) {
+		return ErrEnded
 	}
-	return ErrEnded
+	return err
 }
 
 // Output is what the terminal has shown from an offset on, for clients that

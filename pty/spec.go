@@ -7,6 +7,21 @@ import (
 	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
 )
 
+// Term is the type of terminal that programs are told of, unless the caller of
+// a session chose another.
+const Term = "xterm-256color"
+
+// IsShell says that path is one of the programs a session may be asked for by
+// name alone; any other is a start of a process too.
+func IsShell(path string) bool {
+	switch path {
+	case "/bin/bash", "/bin/sh", "/bin/zsh", "/usr/bin/bash", "/usr/bin/zsh",
+		"/usr/bin/sh", "/bin/dash", "/bin/ash", "/usr/bin/fish":
+		return true
+	}
+	return false
+}
+
 // Spec says what session to make.
 type Spec struct {
 	Owner string // the identity it belongs to
