@@ -29,7 +29,7 @@ func npmPrefix(at Where) string {
 		settings = append(settings, filepath.Dir(filepath.Dir(npm))+"/npmrc")
 	}
 	for _, file := range settings {
-		text, err := readHead(file, 1<<20)
+		text, err := readHead(file, 64<<10)
 		if v := npmSetting(text, "prefix"); err == nil && v != "" {
 			if home := at.variable("HOME"); home != "" {
 				v = strings.NewReplacer("${HOME}", home).Replace(v)

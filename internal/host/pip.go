@@ -129,11 +129,11 @@ func (d *distFinder) dist(dir, entry string) {
 		d.full = true
 		return
 	}
-	stem := entry[:strings.LastIndexByte(entry, '.')]
+	stem := strings.TrimSuffix(entry, filepath.Ext(entry)) // "EGG-INFO" has no more than that
 	name, version, hasVersion := strings.Cut(stem, "-")
 	p := d.metadata(filepath.Join(dir, entry))
 	if !proper(p.Name) {
-		if p.Name = canonicalName(name); !hasVersion || !proper(p.Name) {
+		if p.Name = canonicalName(name); !hasVersion || filepath.Ext(entry) == "" {
 			return
 		}
 	}
@@ -152,13 +152,20 @@ func (d *distFinder) dist(dir, entry string) {
 // metadata finds name and version in the metadata of a distribution. Old ones
 // are a file alone.
 func (d *distFinder) metadata(info string) Package {
-	const head = 32 << 10
 	for _, path := range []string{info + "/METADATA", info + "/PKG-INFO", info} {
 		at := stampOf(path)
-		if text, err := readHead(path, head); err == nil {
-			d.stamps = append(d.stamps, at)
-			return parseMetadata(text)
+		text, err := readHead(path, 2<<10) // name and version come first
+		if err != nil {
+			continue
 		}
+		p := parseMetadata(text)
+		if p.Name == "" || p.Version == "" {
+			if text, err = readHead(path, 32<<10); err == nil {
+				p = parseMetadata(text)
+			}
+		}
+		d.stamps = append(d.stamps, at)
+		return p
 	}
 	return Package{}
 }

@@ -17,8 +17,9 @@ import (
 // and reads the packages from their files. Its methods are safe for concurrent
 // use; they take turns.
 type Python struct {
-	procs *proc.Manager
-	turn  chan struct{} // holds the one turn; the fields below are its holder's
+	procs    *proc.Manager
+	patience time.Duration // with one start of the interpreter
+	turn     chan struct{} // holds the one turn; the fields below are its holder's
 
 	known interpreter
 	sites sites
@@ -37,7 +38,7 @@ var ErrNoAnswer = errors.New("python3 does not answer")
 
 // NewPython makes a Python that starts interpreters through procs.
 func NewPython(procs *proc.Manager) *Python {
-	p := &Python{procs: procs, turn: make(chan struct{}, 1)}
+	p := &Python{procs: procs, turn: make(chan struct{}, 1), patience: askTime}
 	p.turn <- struct{}{}
 	return p
 }
@@ -143,7 +144,7 @@ func (p *Python) start(ctx context.Context, at Where, file string) (interpreter,
 	began := time.Now()
 	k := interpreter{where: at, file: file, stamps: []stamp{stampOf(file)}}
 	run, err := p.procs.Run(ctx, proc.Spec{
-		Path: file, Argv: []string{"python3", "-c", question}, Env: at.Env, Dir: at.Dir, Timeout: askTime,
+		Path: file, Argv: []string{file, "-c", question}, Env: at.Env, Dir: at.Dir, Timeout: p.patience,
 	}, mostAnswer)
 	switch {
 	case err == nil && ctx.Err() != nil:

@@ -68,14 +68,22 @@ func readAll(most int64) func(*os.File, error) ([]byte, error) {
 	}
 }
 
-// readHead reads at most the first bytes of a regular file.
-func readHead(path string, most int64) ([]byte, error) {
+// readHead reads the lines that lie whole in the first bytes of a regular file.
+func readHead(path string, most int) ([]byte, error) {
 	f, err := openRegular(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, most))
+	buf := make([]byte, most)
+	n, err := io.ReadFull(f, buf)
+	if err == nil {
+		n = bytes.LastIndexByte(buf, '\n') + 1
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = nil
+	}
+	return buf[:n], err
 }
 
 // read is the text of a small file of the kernel, nil when there is none.
