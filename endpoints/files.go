@@ -40,7 +40,7 @@ func (s *Server) files() []api.Endpoint {
 	move := api.Row{
 		Name: "files_move", Method: "POST", Path: "/files/move", Group: "file_ops",
 		Summary: "Move or rename a file or directory.", Scopes: []string{"files:write", "files:delete"},
-		Paths: true, Op: policy.Write, Mutates: true,
+		Paths: true, Op: policy.Delete, Mutates: true, // the source; the destination is written
 	}
 	return []api.Endpoint{
 		api.Unary(list, s.list),
