@@ -1,0 +1,228 @@
+package endpoints
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// patience is how long anything may take before a test says it hangs.
+const patience = 30 * time.Second
+
+// eventually polls until ok.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not in %v: %s", patience, what)
+		}
+	}
+}
+
+// body is a request's JSON object.
+type body map[string]any
+
+// script is a body that runs a shell script; more sets further members.
+func script(text string, more ...any) body {
+	b := body{"args": []string{"bash", "-c", text}}
+	for i := 0; i+1 < len(more); i += 2 {
+		b[more[i].(string)] = more[i+1]
+	}
+	return b
+}
+
+// trial marks everything that a command starts, by its environment.
+type trial struct {
+	t    *testing.T
+	name string
+}
+
+func newTrial(t *testing.T) trial {
+	t.Helper()
+	return trial{t, fmt.Sprintf("TRIAL=%s-%d", t.Name(), time.Now().UnixNano())}
+}
+
+func (x trial) env() map[string]string {
+	name, value, _ := strings.Cut(x.name, "=")
+	return map[string]string{name: value}
+}
+
+// living are the processes of the trial that run.
+func (x trial) living() []int {
+	files, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	var out []int
+	for _, f := range files {
+		text, _ := os.ReadFile(f)
+		if !bytes.Contains(text, []byte(x.name+"\x00")) {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+		if s := processState(pid); s != "" && s != "Z" && s != "X" {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+func (x trial) gone(when string) {
+	x.t.Helper()
+	eventually(x.t, "no process left "+when, func() bool { return len(x.living()) == 0 })
+}
+
+// processState is the letter of /proc/<pid>/stat, "" when there is none.
+func processState(pid int) string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	return f[0]
+}
+
+// event is one server-sent event.
+type event struct {
+	name string
+	data map[string]any
+}
+
+func (e event) text() string { s, _ := e.data["data"].(string); return s }
+
+// events reads a stream to its end.
+func (r *rig) events(method, path string, in any, header ...string) []event {
+	r.t.Helper()
+	res := r.do(method, path, in, header...)
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/event-stream" {
+		text, _ := io.ReadAll(res.Body)
+		r.t.Fatalf("%s %s: %d %s", method, path, res.StatusCode, text)
+	}
+	out, err := readEvents(res.Body, func(event) bool { return true })
+	if err != nil {
+		r.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return out
+}
+
+// readEvents reads events until one is not wanted any more. What is cut off in
+// the middle is no event.
+func readEvents(src io.Reader, more func(event) bool) ([]event, error) {
+	var out []event
+	var now event
+	in := bufio.NewReaderSize(src, 256<<10)
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			return out, err
+		}
+		switch line = strings.TrimSuffix(line, "\n"); {
+		case strings.HasPrefix(line, "event: "):
+			now.name = line[len("event: "):]
+		case strings.HasPrefix(line, "data: "):
+			if err := json.Unmarshal([]byte(line[len("data: "):]), &now.data); err != nil {
+				return out, err
+			}
+		case line == "" && now.name != "":
+			out = append(out, now)
+			if !more(now) {
+				return out, nil
+			}
+			now = event{}
+		}
+	}
+}
+
+// open begins a request that the test will cut; cancel hangs up. There is no
+// response when it was cut before the answer began.
+func (r *rig) open(method, path string, in any) (res *http.Response, cancel func()) {
+	r.t.Helper()
+	ctx, hangUp := context.WithCancel(r.t.Context())
+	res = r.openIn(ctx, method, path, in)
+	return res, func() {
+		hangUp()
+		if res != nil {
+			res.Body.Close()
+		}
+	}
+}
+
+func (r *rig) openIn(ctx context.Context, method, path string, in any) *http.Response {
+	text, err := json.Marshal(in)
+	if err != nil {
+		panic(err)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, r.url+path, bytes.NewReader(text))
+	if err != nil {
+		panic(err)
+	}
+	res, err := r.http.Do(req)
+	if err != nil {
+		return nil
+	}
+	return res
+}
+
+// start starts a background process.
+func (r *rig) start(in body) int {
+	r.t.Helper()
+	status, out := r.call("POST", "/process/start", in)
+	if status != http.StatusOK {
+		r.t.Fatalf("start: %d %v", status, out)
+	}
+	return int(out["pid"].(float64))
+}
+
+func processPath(pid int, more ...string) string {
+	return "/process/" + strconv.Itoa(pid) + strings.Join(more, "")
+}
+
+// ended waits for a process to end and returns its record.
+func (r *rig) ended(pid int) map[string]any {
+	r.t.Helper()
+	status, out := r.call("GET", processPath(pid, "?wait=60"), nil)
+	if status != http.StatusOK || out["state"] != "exited" {
+		r.t.Fatalf("wait for %d: %d %v", pid, status, out)
+	}
+	return out
+}
+
+// output reads all output of an ended process, joined.
+func (r *rig) output(pid int) string {
+	r.t.Helper()
+	_, out := r.call("GET", processPath(pid, "/output"), nil)
+	return joined(out)
+}
+
+func joined(page map[string]any) string {
+	var text strings.Builder
+	list, _ := page["events"].([]any)
+	for _, e := range list {
+		text.WriteString(e.(map[string]any)["data"].(string))
+	}
+	return text.String()
+}
+
+// exitOf is the last event, if it is the one that ends a stream.
+func exitOf(events []event) (event, bool) {
+	if len(events) == 0 {
+		return event{}, false
+	}
+	last := events[len(events)-1]
+	return last, last.name == "exit"
+}
