@@ -2,7 +2,6 @@ package pty
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -101,30 +100,17 @@ func BenchmarkStream(b *testing.B) {
 func BenchmarkEcho(b *testing.B) {
 	m := newManager(b, Options{})
 	srv := serve(b, m)
-	s := create(b, m, shell("-c", "stty -icanon; exec cat >/dev/null"))
-	ws := dial(b, srv, s, "")
-	ctx := context.Background()
-	key := []byte(`{"type":"input","data":"k"}`)
-	type message struct{ Type, Data string }
-	echo := func() {
-		if err := ws.Write(ctx, websocket.MessageText, key); err != nil {
-			b.Fatal(err)
-		}
-		for {
-			_, p, err := ws.Read(ctx)
-			if err != nil {
+	s := create(b, m, shell("-c", "stty -icanon; echo ready; exec cat >/dev/null"))
+	shown(b, s, "ready\r\n")
+	v := view(b, dial(b, srv, s, "&since=99999"))
+	keys := 0
+	for b.Loop() {
+		v.send(websocket.MessageText, `{"type":"input","data":"k"}`)
+		for keys++; v.text.Len() < keys; {
+			if _, err := v.next(); err != nil {
 				b.Fatal(err)
 			}
-			var msg message
-			if json.Unmarshal(p, &msg) == nil && msg.Type == "output" {
-				return
-			}
 		}
-	}
-	echo()
-	time.Sleep(200 * time.Millisecond) // stty
-	for b.Loop() {
-		echo()
 	}
 }
 
