@@ -75,15 +75,7 @@ func (f *facts) packages(ctx context.Context, c *api.Call, in packagesIn) (packa
 	ctx, cancel := context.WithTimeout(ctx, packagesTime)
 	defer cancel()
 	found, err := list(f, ctx, c, in)
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return packagesOut{}, &api.Error{
-			Status: http.StatusInternalServerError, Type: "TimeoutError",
-			Msg: fmt.Sprintf("Listing the packages of %s took too long", manager), NoEndpoint: true, Err: err,
-		}
-	case errors.Is(err, proc.ErrNotFound), errors.Is(err, proc.ErrNotExecutable), errors.Is(err, host.ErrNoAnswer):
-		found = host.Packages{} // a manager that is not there has no packages
-	case err != nil:
+	if err := listingError(manager, err); err != nil {
 		return packagesOut{}, err
 	}
 	out := packagesOut{Manager: manager, Packages: make([]packageEntry, len(found.List)), Truncated: found.Truncated}
@@ -91,6 +83,21 @@ func (f *facts) packages(ctx context.Context, c *api.Call, in packagesIn) (packa
 		out.Packages[i] = packageEntry{p.Name, p.Version, p.Arch}
 	}
 	return out, nil
+}
+
+// listingError is the error of a listing as it is answered. A manager that is
+// not there, or does not work, has no packages.
+func listingError(manager string, err error) error {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return &api.Error{
+			Status: http.StatusInternalServerError, Type: "TimeoutError",
+			Msg: "Listing the packages of " + manager + " took too long", NoEndpoint: true, Err: err,
+		}
+	case errors.Is(err, proc.ErrNotFound), errors.Is(err, proc.ErrNotExecutable), errors.Is(err, host.ErrNoAnswer):
+		return nil
+	}
+	return err
 }
 
 // npm lists a project or what is global. As published, the plain question has
