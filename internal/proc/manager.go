@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -50,6 +52,10 @@ type Manager struct {
 // maxDrains bounds the pipes that are read only so that what processes left
 // behind does not block. Beyond, the oldest is closed.
 const maxDrains = 1024
+
+// closeWait bounds how long Close waits for what it has killed to be reaped:
+// the kernel may hold a process that sleeps on a dead disk for ever.
+const closeWait = 2 * time.Second
 
 // New makes a manager and starts its reaper. It makes the server the reaper of
 // its orphaned descendants, marks every descriptor above 2 close-on-exec, and
@@ -199,14 +205,17 @@ func (m *Manager) Close(ctx context.Context) error {
 
 	// Programs are gone. What still keeps a process from being done is a
 	// consumer that does not read, or a pipe in a detached process's hand.
-	for _, p := range m.running() {
+	running := m.running()
+	for _, p := range running {
 		p.Forget()
 	}
-	m.mu.Lock()
-	rest := make([]*Process, 0, len(m.live))
-	for p := range m.live {
-		rest = append(rest, p)
+	late, cancel := context.WithTimeout(ctx, closeWait)
+	for _, p := range running {
+		_, _ = p.Wait(late)
 	}
+	cancel()
+	m.mu.Lock()
+	rest := slices.Collect(maps.Keys(m.live))
 	m.mu.Unlock()
 	for _, p := range rest {
 		p.abandon()

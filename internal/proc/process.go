@@ -26,6 +26,7 @@ type Process struct {
 	doneC   chan struct{}
 
 	mu      sync.Mutex
+	ready   bool // the start is over: we hold no end of the child's any more
 	reaped  bool // from here on the number may be another's
 	killed  bool // we sent SIGKILL
 	reason  Reason
@@ -292,13 +293,14 @@ func (p *Process) graceOver() {
 		}
 	}
 	wait := min(g.Silence-now.Sub(quiet), total.Sub(now))
-	if settled && held && wait <= 0 {
+	if p.ready && settled && held && wait <= 0 {
 		p.status.Detached = true
 		p.leave()
 		p.step()
 		return
 	}
 	// Not settled: the consumer is slow. Not held: end of file is on its way.
+	// Not ready: the holder is our own start.
 	p.grace.Reset(max(wait, 5*time.Millisecond))
 }
 

@@ -269,7 +269,12 @@ func TestSignals(t *testing.T) {
 		if err := p.Signal(step.sig, true); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, step.sig.String(), func() bool { return state() == step.want })
+		eventually(t, step.sig.String(), func() bool {
+			if _, ended := p.Status(); ended {
+				t.Fatalf("it ended: %+v", p.status)
+			}
+			return state() == step.want
+		})
 	}
 	if _, ended := p.Status(); ended {
 		t.Error("a stopped process counts as ended")

@@ -30,6 +30,7 @@ func (m *Manager) reap() {
 		case <-m.chld:
 		case <-again.C:
 		case <-m.quit:
+			m.reapAll(&r) // what Close has just ended
 			return
 		}
 	}

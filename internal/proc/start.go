@@ -56,6 +56,7 @@ func (m *Manager) start(ctx context.Context, spec Spec, onExit func()) (*Process
 		spec.Stdin.attach(st.inputW, m.spawn)
 	}
 	p.mu.Lock()
+	p.ready = true
 	if !p.reaped && spec.Timeout > 0 {
 		p.limit = time.AfterFunc(spec.Timeout, p.timeout)
 	}
