@@ -59,6 +59,17 @@ func (p *Process) Exited() <-chan struct{} { return p.exitedC }
 // are at end of file, or the grace is over, and no ending is under way.
 func (p *Process) Done() <-chan struct{} { return p.doneC }
 
+// whenExited has f called once, under the process's lock, when it has ended.
+func (p *Process) whenExited(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.exited {
+		f()
+		return
+	}
+	p.onExit = f
+}
+
 // Status tells how the process ended; ok is false while it runs.
 func (p *Process) Status() (status Status, ok bool) {
 	p.mu.Lock()

@@ -15,7 +15,7 @@ const (
 	keepEnded   = 256
 	keepFor     = 10 * time.Minute
 	keepBytes   = 256 << 20
-	entryWeight = 2 << 10 // what an entry costs beside its output, generously
+	entryWeight = 2 << 10 // what an entry costs beside its texts and output, generously
 )
 
 // LimitError says that as many are running as may run at once.
@@ -137,22 +137,40 @@ func (r *Reservation) Start(ctx context.Context, spec Spec, owner, command, labe
 	}
 	r.release = nil // its end gives the place back
 	e.Process = p
+	t.enter(e)
+	return e, nil
+}
 
+// Adopt enters a process that was started elsewhere, such as the program of a
+// terminal, in the reserved place. It is called once for a process, which was
+// not started by Start.
+func (r *Reservation) Adopt(p *Process, owner, command, label string) *Entry {
+	t := r.t
+	e := &Entry{ID: rand.Text(), Owner: owner, Command: command, Label: label, Process: p, release: r.release}
+	r.release = nil
+	t.enter(e)
+	p.whenExited(func() { t.exited(e) })
+	return e
+}
+
+func (t *Table) enter(e *Entry) {
 	t.mu.Lock()
 	t.seq++
 	e.seq = t.seq
 	e.listed = true
 	t.byID[e.ID] = e
-	t.byPID[p.pid] = e
-	t.bytes.Add(entryWeight)
+	t.byPID[e.Process.pid] = e
+	t.bytes.Add(e.weight())
 	if e.exited {
 		t.ended = append(t.ended, e)
 	}
 	gone := t.prune()
 	t.mu.Unlock()
 	t.forget(gone)
-	return e, nil
 }
+
+// weight is what the entry costs beside its output.
+func (e *Entry) weight() int64 { return int64(entryWeight + len(e.Command) + len(e.Label)) }
 
 // exited is called under the process's lock when it has ended.
 func (t *Table) exited(e *Entry) {
@@ -183,7 +201,7 @@ func (t *Table) prune() []*Entry {
 		if t.byPID[e.Process.pid] == e {
 			delete(t.byPID, e.Process.pid)
 		}
-		t.bytes.Add(-entryWeight)
+		t.bytes.Add(-e.weight())
 		if e.Log != nil {
 			e.Log.discard()
 		}

@@ -157,7 +157,7 @@ func TestEndedProcessesAreKeptForAWhile(t *testing.T) {
 			t.Error("ended and listed differ")
 		}
 	}
-	if want := int64(len(list)) * entryWeight; tab.bytes.Load() != want {
+	if want := int64(len(list)) * list[0].weight(); tab.bytes.Load() != want {
 		t.Errorf("%d bytes accounted, want %d", tab.bytes.Load(), want)
 	}
 	if len(tab.List(everyone, false)) != 1 {
@@ -172,7 +172,7 @@ func TestKeptOutputIsBounded(t *testing.T) {
 	s.Output = NewLog(1 << 20)
 	e := enter(t, tab, s, "", "")
 	await(t, e.Process.Exited(), "exited")
-	if got := tab.bytes.Load(); got != 900000+entryWeight {
+	if got := tab.bytes.Load(); got != 900000+e.weight() {
 		t.Errorf("%d bytes counted", got)
 	}
 	tab.bytes.Add(keepBytes) // as if others had that much
@@ -225,4 +225,38 @@ func TestABackgroundProcessOutlivesItsRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, e.Process.Done(), "done")
+}
+
+func TestAdoptedProcessIsOneOfTheTable(t *testing.T) {
+	m := newManager(t, Options{})
+	tab := NewTable(m)
+	adopt := func(p *Process) *Entry {
+		r, err := tab.Reserve(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Release()
+		return r.Adopt(p, "a", "elsewhere", "")
+	}
+	p := start(t, m, sh("exit 4"))
+	await(t, p.Exited(), "exited")
+	late := adopt(p) // it has ended before it came
+	live := adopt(start(t, m, sh("sleep 60")))
+	if list := tab.List(everyone, false); len(list) != 1 || list[0] != live {
+		t.Errorf("running: %v", list)
+	}
+	if list := tab.List(everyone, true); len(list) != 2 || list[0] != late {
+		t.Errorf("all: %v", list)
+	}
+	second := adopt(start(t, m, sh("sleep 60")))
+	if _, err := tab.Reserve(2); err == nil {
+		t.Error("an adopted process takes no place")
+	}
+	second.Process.End("")
+	await(t, second.Process.Exited(), "exited")
+	if r, err := tab.Reserve(2); err != nil {
+		t.Errorf("its place was not given back: %v", err)
+	} else {
+		r.Release()
+	}
 }
