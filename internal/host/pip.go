@@ -27,10 +27,10 @@ func (s *sites) list(ctx context.Context, path []string) (Packages, error) {
 	}
 	*s = sites{path: path}
 	began := time.Now()
-	finder := distFinder{ctx: ctx, seen: map[string]bool{}, left: mostEntries}
+	finder := distFinder{seen: map[string]bool{}, left: mostEntries}
 	for _, dir := range path {
 		finder.stamps = append(finder.stamps, stampOf(dir))
-		finder.folder(dir, true)
+		finder.folder(ctx, dir, true)
 	}
 	if err := ctx.Err(); err != nil {
 		return Packages{}, err
@@ -45,7 +45,6 @@ func (s *sites) list(ctx context.Context, path []string) (Packages, error) {
 // distFinder finds installed distributions as pip does: folder by folder, of
 // each project the first.
 type distFinder struct {
-	ctx    context.Context
 	seen   map[string]bool // canonical names
 	found  []dist
 	full   bool
@@ -73,7 +72,7 @@ func (d *distFinder) result() Packages {
 
 // folder looks for distributions in a folder; links tells whether those of
 // .egg-link files count, which name the folder of a project under work.
-func (d *distFinder) folder(dir string, links bool) {
+func (d *distFinder) folder(ctx context.Context, dir string, links bool) {
 	f, err := os.OpenFile(dir, openFlags|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return
@@ -81,7 +80,7 @@ func (d *distFinder) folder(dir string, links bool) {
 	defer f.Close()
 	var eggLinks []string
 	egg := strings.HasSuffix(strings.ToLower(filepath.Base(dir)), ".egg")
-	for d.left > 0 && d.ctx.Err() == nil {
+	for d.left > 0 && ctx.Err() == nil {
 		// The kernel's order, which is the one Python sees.
 		names, err := f.Readdirnames(min(d.left, 1024))
 		d.left -= len(names)
@@ -99,13 +98,13 @@ func (d *distFinder) folder(dir string, links bool) {
 		}
 	}
 	for _, link := range eggLinks {
-		d.eggLink(dir, link)
+		d.eggLink(ctx, dir, link)
 	}
 	d.full = d.full || d.left <= 0
 }
 
 // eggLink follows the first line of an .egg-link file.
-func (d *distFinder) eggLink(dir, link string) {
+func (d *distFinder) eggLink(ctx context.Context, dir, link string) {
 	text, err := readHead(link, 4096)
 	if err != nil {
 		return
@@ -116,7 +115,7 @@ func (d *distFinder) eggLink(dir, link string) {
 				line = filepath.Join(dir, line)
 			}
 			d.stamps = append(d.stamps, stampOf(link), stampOf(line))
-			d.folder(line, false)
+			d.folder(ctx, line, false)
 			return
 		}
 	}
