@@ -96,7 +96,7 @@ func (s *source) guess() error {
 		s.format = TarZst
 	case bytes.HasPrefix(head, []byte("PK\x03\x04")), bytes.HasPrefix(head, []byte("PK\x05\x06")):
 		s.format = Zip
-	case n == len(head):
+	case n == cap(head):
 		s.format = Tar // its reader knows better
 	default:
 		return fmt.Errorf("%w: the format is not known", ErrInvalid)

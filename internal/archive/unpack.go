@@ -65,6 +65,9 @@ func Unpack(ctx context.Context, g *guardfs.Guard, at io.ReaderAt, size int64, o
 	defer tree.Close()
 	tree.Judge = o.Judge
 	s := &source{ctx: ctx, at: at, size: size, format: o.Format, most: o.MaxBytes}
+	if size == 0 {
+		return Unpacked{}, fmt.Errorf("%w: it is empty", ErrInvalid)
+	}
 	if s.format == "" {
 		if err := s.guess(); err != nil {
 			return Unpacked{}, err
@@ -241,7 +244,7 @@ func (u *unpacker) plan(m *member, rel string) error {
 
 // planDirs counts the directories a member needs: a name can ask for thousands.
 func (u *unpacker) planDirs(real string, dir bool) error {
-	p := &u.planned
+	p, share := &u.planned, len(real) // which all its parents share
 	for at := real; at != "."; at = path.Dir(at) {
 		if at == real && !dir {
 			continue
@@ -252,9 +255,10 @@ func (u *unpacker) planDirs(real string, dir bool) error {
 		if len(p.dirs) >= maxMembers {
 			return &TooManyError{maxMembers}
 		}
-		if err := p.hold(len(at) + 64); err != nil {
+		if err := p.hold(64 + share); err != nil {
 			return err
 		}
+		share = 0
 		p.dirs[at] = true
 	}
 	return nil
