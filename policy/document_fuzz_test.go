@@ -68,7 +68,7 @@ func FuzzParseSize(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		n, err := parseSize(s)
+		n, err := ParseSize(s)
 		if err == nil && n < 1 {
 			t.Fatalf("%q is %d", s, n)
 		}

@@ -289,13 +289,13 @@ func TestSizes(t *testing.T) {
 		"3gb": 3000000000, "1GiB": 1 << 30, "0.5kb": 500, "4.35kb": 4350, "007": 7, "\t1\tkb\n": 1000,
 		"9223372036854775807": 1<<63 - 1, "1.0009kb": 1000,
 	} {
-		if got, err := parseSize(in); err != nil || got != want {
+		if got, err := ParseSize(in); err != nil || got != want {
 			t.Errorf("%q: %d, %v; want %d", in, got, err, want)
 		}
 	}
 	for _, in := range []string{"", " ", "0", "0.4", "-1", "+1", "1e3", "5XB", "kb", "1.", ".5", "1.2.3", "1 k b", "1 000",
 		"9223372036854775808", "99999999999999999999GB", "१", "0x10", "NaN", "inf", "1_000", "1/2", strings.Repeat("1", 100)} {
-		if got, err := parseSize(in); err == nil {
+		if got, err := ParseSize(in); err == nil {
 			t.Errorf("%q: %d", in, got)
 		}
 	}

@@ -149,7 +149,7 @@ func (d *decoder) pathKnob(n *node, key, where string) any {
 // "1KiB" and 1024 have one revision.
 func (d *decoder) limit(n *node, k limitKind, where string) any {
 	if k == sizeLimit && n.kind == stringNode {
-		size, err := parseSize(n.s)
+		size, err := ParseSize(n.s)
 		if err != nil {
 			d.fail(n, where, "'%s': %v", shorten(n.s), err)
 			return nil

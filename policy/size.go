@@ -15,9 +15,9 @@ var sizeUnits = map[string]int64{
 
 var errSize = errors.New("expected a size such as 1048576, '5MB' or '1.5 GiB'")
 
-// parseSize reads "1.5 MB" as bytes, cut to a whole number. The least size is
+// ParseSize reads "1.5 MB" as bytes, cut to a whole number. The least size is
 // 1, the greatest fits an int64.
-func parseSize(s string) (int64, error) {
+func ParseSize(s string) (int64, error) {
 	s = strings.Trim(s, " \t\r\n")
 	end := strings.LastIndexAny(s, "0123456789") + 1
 	digits, unit := s[:end], strings.ToLower(strings.TrimLeft(s[end:], " \t"))
