@@ -91,6 +91,29 @@ func TestLogWritesWhatWasQueuedBeforeItEnds(t *testing.T) {
 	}
 }
 
+// TestStopDoesNotWaitForTheReaderOfItsLog: whoever started us may hold our
+// stderr and never read it.
+func TestStopDoesNotWaitForTheReaderOfItsLog(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &stuck{free: make(chan struct{})}
+	port := fmt.Sprint(freePort(t))
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(ctx, []string{"--host=127.0.0.1", "--port", port, "--base-dir", t.TempDir()}, nil, nil, io.Discard, w)
+	}()
+	err := waitHealthy("http://127.0.0.1:" + port)
+	cancel()
+	select {
+	case status := <-ended:
+		if err != nil || status != exitOK {
+			t.Errorf("status %d, %v", status, err)
+		}
+	case <-time.After(patience):
+		t.Error("it does not stop")
+	}
+	close(w.free) // the writer's goroutine can end
+}
+
 // TestServerOutlivesTheReaderOfItsLog: launchers close our stderr, and the
 // runtime would end a program that writes to it then.
 func TestServerOutlivesTheReaderOfItsLog(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -83,22 +84,26 @@ func TestUnprivilegedServerHidesItsMemory(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to become somebody else")
 	}
-	dir := t.TempDir()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Where this test's own binary lies others may not look.
 	text, err := os.ReadFile(exe)
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Others may not look where tests and their files lie.
 	bin, err := os.MkdirTemp("/tmp", "asbx-secrets-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(bin) })
-	if err := errors.Join(os.Chmod(bin, 0o755), os.Chmod(dir, 0o755), os.WriteFile(bin+"/"+program0, text, 0o755)); err != nil {
+	dir := filepath.Join(bin, "base")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir+"/f", "found\n")
+	if err := errors.Join(os.Chmod(dir+"/f", 0o644), os.Chmod(bin, 0o755), os.Chmod(dir, 0o755), os.WriteFile(bin+"/"+program0, text, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	nobody := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
@@ -112,12 +117,20 @@ func TestUnprivilegedServerHidesItsMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = server.Process.Signal(syscall.SIGTERM); _ = server.Wait() }()
-	if err := waitHealthy(fmt.Sprintf("http://127.0.0.1:%d", port)); err != nil {
+	url := fmt.Sprintf("http://127.0.0.1:%d", port)
+	if err := waitHealthy(url); err != nil {
 		t.Fatalf("%v\n%s", err, log)
 	}
 	log.await(t, "listening")
 	if strings.Contains(log.String(), notConcealed) {
 		t.Errorf("%s", log)
+	}
+	// Starting in a directory that is held open goes through /proc/self/fd of
+	// the child, which must still be let in.
+	r := &running{t: t, url: url}
+	out := r.post("/shell", `{"command":"cat f","cwd":"`+dir+`"}`, "Authorization", "Bearer canary-token")
+	if out["stdout"] != "found\n" {
+		t.Errorf("%v", out)
 	}
 	for _, name := range []string{"environ", "mem", "fd"} {
 		thief := exec.Command("head", "-c", "1", fmt.Sprintf("/proc/%d/%s", server.Process.Pid, name))

@@ -3,12 +3,16 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -140,6 +144,107 @@ func TestStopCutsWhoDoesNotFinish(t *testing.T) {
 	_ = c.SetReadDeadline(time.Now().Add(patience))
 	if _, err := c.Read(make([]byte, 1<<16)); err != nil && errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("the connection is still open")
+	}
+}
+
+// post is the JSON answer to one request.
+func (r *running) post(path, body string, header ...string) map[string]any {
+	r.t.Helper()
+	status, text, err := r.ask(http.MethodPost, path, body, header...)
+	var out map[string]any
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &out)
+	}
+	if err != nil || status != http.StatusOK {
+		r.t.Fatalf("POST %s: status %d, %v: %.300s", path, status, err, text)
+	}
+	return out
+}
+
+func pidOf(t *testing.T, out map[string]any) int {
+	t.Helper()
+	pid, ok := out["pid"].(float64)
+	if !ok {
+		t.Fatalf("no pid in %v", out)
+	}
+	return int(pid)
+}
+
+// alive tells whether a process runs; a zombie does not.
+func alive(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, after, _ := strings.Cut(string(text), ") ")
+	return !strings.HasPrefix(after, "Z") && !strings.HasPrefix(after, "X")
+}
+
+func awaitEnd(t *testing.T, pid int) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); alive(pid); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d still runs", pid)
+		}
+	}
+}
+
+// TestStopEndsStreamsAndPrograms: SIGTERM used to cut requests and to leave
+// every program behind.
+func TestStopEndsStreamsAndPrograms(t *testing.T) {
+	r := serveProcess(t, nil, "--shutdown-timeout", "3600")
+	background := pidOf(t, r.post("/process/start", `{"command":"sleep 3601"}`))
+	stubborn := pidOf(t, r.post("/process/start", `{"args":["sh","-c","trap '' TERM; echo ready; while :; do sleep 1; done"],"capture_output":true}`))
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		if _, text := r.get(fmt.Sprintf("/process/%d/output", stubborn)); strings.Contains(text, "ready") {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("no output: %s", text)
+		}
+	}
+	detached := pidOf(t, r.post("/process/start", `{"command":"sleep 3602","detach":true}`))
+	t.Cleanup(func() { _ = syscall.Kill(detached, syscall.SIGKILL) })
+
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url+"/shell/stream",
+		strings.NewReader(`{"args":["sh","-c","echo $$; exec sleep 3603"],"timeout":3600}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	stream := bufio.NewReader(res.Body)
+	streamed := 0
+	for streamed == 0 {
+		line, err := stream.ReadString('\n')
+		if err != nil {
+			t.Fatalf("%q %v", line, err)
+		}
+		if text, ok := strings.CutPrefix(line, "data: "); ok {
+			var event struct{ Data string }
+			if err := json.Unmarshal([]byte(text), &event); err != nil {
+				t.Fatalf("%q %v", line, err)
+			}
+			streamed, _ = strconv.Atoi(event.Data)
+		}
+	}
+
+	r.signal(syscall.SIGTERM)
+	if _, err := io.Copy(io.Discard, stream); err != nil {
+		t.Errorf("the stream was cut: %v", err)
+	}
+	if status := r.wait(); status != exitOK {
+		t.Errorf("status %d\n%s", status, r.log)
+	}
+	for _, pid := range []int{background, stubborn, streamed} {
+		awaitEnd(t, pid)
+	}
+	if !alive(detached) {
+		t.Error("a detached program was ended too")
 	}
 }
 
