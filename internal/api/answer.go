@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"strconv"
@@ -58,23 +59,31 @@ func (a *answer) Write(p []byte) (int, error) {
 }
 
 // ReadFrom lets the kernel copy from files, in pieces so that a slow but
-// living peer keeps renewing its deadline.
+// living peer keeps renewing its deadline. The library knows a file behind one
+// [io.LimitedReader] only, so a source that is one is taken apart.
 func (a *answer) ReadFrom(src io.Reader) (int64, error) {
 	rf, ok := a.ResponseWriter.(io.ReaderFrom)
 	if !ok {
 		return io.Copy(struct{ io.Writer }{a}, src)
 	}
+	whole := &io.LimitedReader{R: src, N: math.MaxInt64}
+	if l, ok := src.(*io.LimitedReader); ok {
+		whole = l
+	}
 	const piece = 1 << 20
 	var total int64
-	for {
+	for whole.N > 0 {
 		a.touch()
-		n, err := rf.ReadFrom(io.LimitReader(src, piece))
+		want := min(piece, whole.N)
+		n, err := rf.ReadFrom(&io.LimitedReader{R: whole.R, N: want})
 		total += n
 		a.bytes += n
-		if err != nil || n < piece {
+		whole.N -= n
+		if err != nil || n < want {
 			return total, err
 		}
 	}
+	return total, nil
 }
 
 func (a *answer) Flush() error { return a.rc.Flush() }

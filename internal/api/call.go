@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -30,6 +31,7 @@ type Call struct {
 	leave  []func()
 	body   *bodyReader
 	cached []byte // a small body, already read
+	late   *lateBody
 	paths  []string
 	denied string
 	audit  policy.AuditMode
@@ -130,10 +132,16 @@ func (c *Call) MaxUpload(rule *policy.Rule) int64 {
 }
 
 // bodyLimit is the most bytes this call's body may have. An upload inside
-// JSON may be as large as its content limit makes it in base64.
+// JSON may be as large as its content limit makes it in base64, one inside
+// gzip or a form a little larger than its content; the content itself is
+// counted where it is unwrapped.
 func (c *Call) bodyLimit() int64 {
 	if c.Endpoint.body == rawBody {
-		return c.MaxUpload(c.Rule)
+		limit := c.MaxUpload(c.Rule)
+		if c.wrapped() && limit < math.MaxInt64/2 {
+			limit += limit/64 + 1<<20
+		}
+		return limit
 	}
 	if n, ok := c.Rule.Int("max_request_bytes"); ok {
 		return n
@@ -142,6 +150,12 @@ func (c *Call) bodyLimit() int64 {
 		return c.MaxUpload(c.Rule)/3*4 + smallBody
 	}
 	return defaultBody
+}
+
+// wrapped tells whether a raw body is not the content itself.
+func (c *Call) wrapped() bool {
+	kind, _, _ := strings.Cut(c.R.Header.Get("Content-Type"), ";")
+	return strings.EqualFold(c.R.Header.Get("Content-Encoding"), "gzip") || strings.EqualFold(strings.TrimSpace(kind), "multipart/form-data")
 }
 
 // openBody checks what the head says about the body and makes it readable.
@@ -187,8 +201,36 @@ func (c *Call) preread() error {
 	return err
 }
 
+// lateBody is a small raw body. Nothing is asked of the peer before the handler
+// reads, which it does once it has decided; only then, and with the whole body
+// there, a slot is taken.
+type lateBody struct {
+	c    *Call
+	text *bytes.Reader
+	err  error
+}
+
+// Read implements [io.Reader].
+func (b *lateBody) Read(p []byte) (int, error) {
+	if b.text == nil && b.err == nil {
+		if b.err = b.c.preread(); b.err == nil {
+			b.err = b.c.slot(b.c.Rule)
+		}
+		b.text = bytes.NewReader(b.c.cached)
+	}
+	if b.err != nil {
+		return 0, b.err
+	}
+	return b.text.Read(p)
+}
+
 // Body is the request's body, bounded; reading past its limit gives the 413.
+// A peer that waits for a word before it sends the body gets it with the first
+// read.
 func (c *Call) Body() io.Reader {
+	if c.late != nil {
+		return c.late
+	}
 	if c.cached != nil || c.R.ContentLength == 0 {
 		return bytes.NewReader(c.cached)
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"slices"
 	"sync"
 )
 
@@ -156,6 +157,60 @@ const otherText = 1 << 20
 // is no string has state [Wrong]. The other members fill *in. Errors of open
 // and of the writer end the reading and are returned as they are.
 func (c *Call) Members(in any, streamed []string, open func(name string) (io.Writer, error)) error {
+	return c.streamedObject(in, func(s *scanner) func(string) error {
+		return c.members(s, in, 1, streamed, open)
+	})
+}
+
+// Items reads a streamed body, one JSON object, as it arrives, whose member
+// list is an array of objects. each is called for every item and must read it
+// by [Item.Members]; an item that is no object is read away and comes as nil.
+// begin is called when the array begins, and again when another of that name
+// follows, since of equal names the last wins. The state of the field of that
+// name in *in tells whether there was an array; the other members fill *in.
+// Errors of each end the reading and are returned as they are.
+func (c *Call) Items(in any, list string, begin func(), each func(*Item) error) error {
+	return c.streamedObject(in, func(s *scanner) func(string) error {
+		other := c.members(s, in, 1, nil, nil)
+		return func(name string) error {
+			if name != list {
+				return other(name)
+			}
+			if first, err := s.token(); err != nil || first != '[' {
+				return other(name)
+			}
+			begin()
+			err := s.array(2, func() error {
+				if first, err := s.token(); err != nil || first != '{' {
+					if err := s.skip(2); err != nil {
+						return err
+					}
+					return each(nil)
+				}
+				return each(&Item{c, s})
+			})
+			if err != nil {
+				return err
+			}
+			return c.fill(in, map[string]any{name: []any{}})
+		}
+	})
+}
+
+// Item is one object of the array that [Call.Items] reads.
+type Item struct {
+	c *Call
+	s *scanner
+}
+
+// Members reads the item as [Call.Members] reads a body.
+func (i *Item) Members(in any, streamed []string, open func(name string) (io.Writer, error)) error {
+	return i.s.object(3, i.c.members(i.s, in, 3, streamed, open))
+}
+
+// streamedObject reads a body that must be one object; reader makes what reads
+// each of its members.
+func (c *Call) streamedObject(in any, reader func(*scanner) func(string) error) error {
 	s := scanStream(c.Body())
 	if err := s.more(); errors.Is(err, io.EOF) {
 		return c.fill(in, nil)
@@ -173,39 +228,34 @@ func (c *Call) Members(in any, streamed []string, open func(name string) (io.Wri
 		}
 		return notObject()
 	}
-	wanted := namesOf(in)
-	bounded := &boundedSource{s: s}
-	err = s.object(1, func(name string) error {
-		if streams(streamed, name) {
-			return c.streamMember(s, in, name, open)
-		}
-		if !wanted[name] {
-			return s.skip(1)
-		}
-		bounded.begin()
-		v, err := s.value(1)
-		bounded.end()
-		if err != nil {
-			return err
-		}
-		return c.fill(in, map[string]any{name: v})
-	})
-	if err == nil {
+	if err = s.object(1, reader(s)); err == nil {
 		err = s.end()
 	}
 	return jsonError(err)
 }
 
-func streams(streamed []string, name string) bool {
-	for _, n := range streamed {
-		if n == name {
-			return true
+// members makes what reads the members of an object at a depth into *in.
+func (c *Call) members(s *scanner, in any, depth int, streamed []string, open func(string) (io.Writer, error)) func(string) error {
+	wanted := namesOf(in)
+	bounded := &boundedSource{s: s}
+	return func(name string) error {
+		if slices.Contains(streamed, name) {
+			return c.streamMember(s, in, depth, name, open)
 		}
+		if !wanted[name] {
+			return s.skip(depth)
+		}
+		bounded.begin()
+		v, err := s.value(depth)
+		bounded.end()
+		if err != nil {
+			return err
+		}
+		return c.fill(in, map[string]any{name: v})
 	}
-	return false
 }
 
-func (c *Call) streamMember(s *scanner, in any, name string, open func(string) (io.Writer, error)) error {
+func (c *Call) streamMember(s *scanner, in any, depth int, name string, open func(string) (io.Writer, error)) error {
 	first, err := s.token()
 	if err != nil {
 		return err
@@ -215,7 +265,7 @@ func (c *Call) streamMember(s *scanner, in any, name string, open func(string) (
 		if first == 'n' {
 			wrong = nil
 		}
-		if err := s.skip(1); err != nil {
+		if err := s.skip(depth); err != nil {
 			return err
 		}
 		return c.fill(in, map[string]any{name: wrong})

@@ -29,7 +29,9 @@ type Error struct {
 	Extra map[string]any
 	// NoEndpoint leaves the endpoint id out of the answer.
 	NoEndpoint bool
-	Err        error // the cause, for the log
+	// Header are further headers of the answer.
+	Header map[string]string
+	Err    error // the cause, for the log
 }
 
 func (e *Error) Error() string { return e.Msg }
@@ -237,12 +239,19 @@ func writeError(w *answer, r *http.Request, endpoint string, err error) {
 	if after, ok := e.Extra["retry_after"].(int64); ok {
 		w.Header().Set("Retry-After", strconv.FormatInt(after, 10))
 	}
+	for name, v := range e.Header {
+		w.Header().Set(name, v)
+	}
 	text, encErr := encode(e.body(endpoint))
 	if encErr != nil {
 		text = []byte(`{"error":"internal error","type":"InternalError","code":"internal"}`)
 	}
 	w.json(e.Status, text, r)
 }
+
+// Describe is what a caller would be told of err, for answers that list
+// failures. It is not to be changed.
+func Describe(err error) *Error { return problem(err) }
 
 // CodeOf is the stable code of what a caller would be told of err, for answers
 // that list failures. A missing file is "not_found".

@@ -72,6 +72,10 @@ func (g *Gate) Admit(ep *Endpoint, w *answer, r *http.Request) (c *Call, err err
 		return c, err
 	}
 	if !long {
+		if ep.body == rawBody && r.ContentLength > 0 {
+			c.late = &lateBody{c: c}
+			return c, nil
+		}
 		if err = c.preread(); err != nil {
 			return c, err
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"unicode/utf8"
 )
 
@@ -167,7 +168,7 @@ func (s *scanner) object(depth int, member func(name string) error) error {
 		if c != '"' {
 			return s.fail("expected a member name")
 		}
-		name, err := s.text()
+		name, err := s.name()
 		if err != nil {
 			return err
 		}
@@ -235,8 +236,17 @@ func (s *scanner) array(depth int, item func() error) error {
 	}
 }
 
+// maxMember bounds the name of a member, which is held in memory even where
+// the text is not.
+const maxMember = 64 << 10
+
+func (s *scanner) name() (string, error) { return s.shortText(maxMember) }
+
 // text reads a string that starts here into memory.
-func (s *scanner) text() (string, error) {
+func (s *scanner) text() (string, error) { return s.shortText(math.MaxInt) }
+
+// shortText is text for strings of at most so many bytes.
+func (s *scanner) shortText(most int) (string, error) {
 	// The common case needs no copy buffer: plain ASCII inside the window.
 	for i := s.pos + 1; i < len(s.buf); i++ {
 		c := s.buf[i]
@@ -250,7 +260,13 @@ func (s *scanner) text() (string, error) {
 		}
 	}
 	var out []byte
-	err := s.chunks(func(p []byte) error { out = append(out, p...); return nil })
+	err := s.chunks(func(p []byte) error {
+		if len(p) > most-len(out) {
+			return s.fail("string too long")
+		}
+		out = append(out, p...)
+		return nil
+	})
 	return string(out), err
 }
 
