@@ -41,8 +41,3 @@ func newPython(t testing.TB) *Python {
 	})
 	return NewPython(procs)
 }
-
-// here is the python3 that the tests were started with.
-func here(t testing.TB) Where {
-	return Where{Path: os.Getenv("PATH"), Dir: t.TempDir(), Env: os.Environ()}
-}

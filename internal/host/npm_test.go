@@ -138,7 +138,7 @@ func FuzzModuleName(f *testing.F) {
 		if !moduleName(name) {
 			return
 		}
-		for _, part := range strings.Split(name, "/") {
+		for part := range strings.SplitSeq(name, "/") {
 			if part == "" || part == "." || part == ".." || strings.Contains(part, "\x00") {
 				t.Fatalf("%q is taken for a name", name)
 			}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -225,7 +224,7 @@ func TestGoPrograms(t *testing.T) {
 	write(t, src+"/go.mod", "module example.test/tool\n\ngo 1.20\n")
 	write(t, src+"/main.go", "package main\n\nfunc main() {}\n")
 	bin := t.TempDir() + "/bin"
-	build := exec.CommandContext(t.Context(), filepath.Join(runtime.GOROOT(), "bin", "go"), "build", "-buildvcs=false", "-o", bin+"/tool", ".")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", bin+"/tool", ".")
 	build.Dir = src
 	build.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -269,7 +268,7 @@ func FuzzDpkgStatus(f *testing.F) {
 func slowCount(text string, set func(*record, []byte)) int {
 	var recs []record
 	var rec record
-	for _, line := range strings.Split(text, "\n") {
+	for line := range strings.SplitSeq(text, "\n") {
 		line = strings.TrimSuffix(line, "\r")
 		if line == "" {
 			recs = append(recs, rec)

@@ -121,8 +121,12 @@ func TestWhatPipListsForOnePath(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, p := range []Package{
-		{Name: "zope.interface", Version: "6.0"}, {Name: "Zope-Other", Version: "6.0rc1"}, {Name: "PyYAML", Version: "6.0.1"},
-		{Name: "ruamel.yaml.clib", Version: "0.2.8"}, {Name: "a_b", Version: "2024.1.1"}, {Name: "A", Version: "1!2.0+local.1"},
+		{Name: "zope.interface", Version: "6.0"},
+		{Name: "Zope-Other", Version: "6.0rc1"},
+		{Name: "PyYAML", Version: "6.0.1"},
+		{Name: "ruamel.yaml.clib", Version: "0.2.8"},
+		{Name: "a_b", Version: "2024.1.1"},
+		{Name: "A", Version: "1!2.0+local.1"},
 	} {
 		stem := strings.ReplaceAll(strings.ReplaceAll(p.Name, "-", "_"), ".", "_") + "-" + p.Version
 		write(t, filepath.Join(dir, stem+".dist-info", "METADATA"), metadata(p.Name, p.Version))
