@@ -56,11 +56,15 @@ type startIn struct {
 	Enforce api.Field[any]    `json:"enforce_timeout" doc:"Heed 'timeout', which is ignored otherwise."`
 	Detach  api.Field[any]    `json:"detach" doc:"Leave the process running when the server stops."`
 	Label   api.Field[string] `json:"label" doc:"A text of the caller's that records show."`
+	// Terminal makes the process the program of a terminal session.
+	Terminal api.Field[map[string]any] `json:"pty" doc:"A terminal of {cols, rows} to run on; pty_create_session must be allowed too."`
 }
 
 type startOut struct {
-	PID     int    `json:"pid"`
-	Command string `json:"command"`
+	PID       int    `json:"pid"`
+	Command   string `json:"command"`
+	SessionID string `json:"session_id,omitempty" doc:"The terminal, when one was asked for."`
+	WSURL     string `json:"ws_url,omitempty"`
 }
 
 func (s *Server) startProcess(ctx context.Context, c *api.Call, in startIn) (startOut, error) {
@@ -80,6 +84,9 @@ func (s *Server) startProcess(ctx context.Context, c *api.Call, in startIn) (sta
 	if err != nil {
 		return startOut{}, err
 	}
+	if in.Terminal.Set() {
+		return s.startOnTerminal(c, &in, wishes, place)
+	}
 	l, err := s.prepare(c, c.Rule, &in.execIn)
 	if err != nil {
 		return startOut{}, err
@@ -89,7 +96,7 @@ func (s *Server) startProcess(ctx context.Context, c *api.Call, in startIn) (sta
 	if err != nil {
 		return startOut{}, l.failed(err)
 	}
-	return startOut{e.Process.PID(), e.Command}, nil
+	return startOut{PID: e.Process.PID(), Command: e.Command}, nil
 }
 
 // startWishes is what a start asks for beyond the command.
@@ -274,13 +281,7 @@ func awaitExit(ctx context.Context, c *api.Call, e *proc.Entry, d time.Duration)
 }
 
 // waitTime reads how long a caller is ready to wait, in seconds.
-func waitTime(s string, most float64) (time.Duration, error) {
-	if s == "" {
-		return 0, nil
-	}
-	seconds, ok := api.Lenient(s)
-	if !ok {
-		return 0, api.Invalidf("Invalid 'wait': a number of seconds")
-	}
-	return time.Duration(min(max(seconds, 0), most) * float64(time.Second)), nil
+func waitTime(text string, most float64) (time.Duration, error) {
+	f, err := querySeconds(text, "wait", 0)
+	return seconds(min(max(f, 0), most)), err
 }

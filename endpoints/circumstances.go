@@ -52,7 +52,7 @@ func (in *circumstances) read(spec *proc.Spec) error {
 	if err != nil || pause.Float() < 0 || pause.Float() > maxKillGrace.Seconds() {
 		return api.Invalidf("Invalid 'kill_grace': 0 to %g seconds", maxKillGrace.Seconds())
 	}
-	spec.KillGrace = time.Duration(pause.Float() * float64(time.Second))
+	spec.KillGrace = seconds(pause.Float())
 	return in.readLimits(&spec.Limits)
 }
 
@@ -87,25 +87,26 @@ func (in *circumstances) readLimits(l *proc.Limits) error {
 	return nil
 }
 
-// seconds is how long the command may run: what was asked for, or the default.
-func (in *execIn) seconds() float64 {
+// wanted is how many seconds the command may run: what was asked for, or the
+// default.
+func (in *execIn) wanted() float64 {
 	if f, ok := api.Lenient(in.Timeout.V); ok && in.Timeout.State == api.Good && f > 0 {
 		return min(f, maxTimeout)
 	}
 	return defaultTimeout.Seconds()
 }
 
-// limitTime sets the time limit, infinite for none. The rule bounds the whole
-// of it, the time between SIGTERM and SIGKILL included.
-func limitTime(rule *policy.Rule, spec *proc.Spec, seconds float64) {
+// limitTime sets the time limit in seconds, infinite for none. The rule bounds
+// the whole of it, the time between SIGTERM and SIGKILL included.
+func limitTime(rule *policy.Rule, spec *proc.Spec, limit float64) {
 	if most, ok := rule.Seconds("timeout_seconds"); ok {
 		pause := min(spec.KillGrace.Seconds(), most/2)
-		spec.KillGrace = time.Duration(pause * float64(time.Second))
-		seconds = min(seconds, min(most, maxTimeout)-pause)
+		spec.KillGrace = seconds(pause)
+		limit = min(limit, min(most, maxTimeout)-pause)
 	}
 	spec.Timeout = 0
-	if !math.IsInf(seconds, 1) {
-		spec.Timeout = time.Duration(math.Ceil(seconds * float64(time.Second)))
+	if !math.IsInf(limit, 1) {
+		spec.Timeout = time.Duration(math.Ceil(limit * float64(time.Second)))
 	}
 }
 

@@ -104,7 +104,7 @@ func (s *Server) prepare(c *api.Call, rule *policy.Rule, in *execIn) (l *launch,
 	if err := in.circumstances.read(&l.how); err != nil {
 		return nil, err
 	}
-	limitTime(rule, &l.how, in.seconds())
+	limitTime(rule, &l.how, in.wanted())
 	defer func() {
 		if err != nil {
 			l.close()

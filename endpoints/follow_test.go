@@ -55,7 +55,7 @@ func TestOutputByCursor(t *testing.T) {
 		"?limit=3":                        {want, 3},
 		"?stream=stderr":                  {want[1:2], 3},
 		"?stream=stdout&limit=1":          {want[:1], 1},
-		"?stream=stdout&since=1&wait=inf": {want[2:], 3},
+		"?stream=stdout&since=1&wait=1e9": {want[2:], 3},
 		"?since=2&encoding=base64":        {[]any{exact(2, "Y/8=")}, 3},
 	} {
 		_, out := r.call("GET", path+query, nil)
@@ -63,7 +63,7 @@ func TestOutputByCursor(t *testing.T) {
 			t.Errorf("%s: next %v\n%s", query, out["next"], d)
 		}
 	}
-	for _, bad := range []string{"since=x", "since=1.5", "since=0x1", "wait=x", "wait=nan", "limit=0", "limit=x", "stream=stdin", "encoding=hex"} {
+	for _, bad := range []string{"since=x", "since=1.5", "since=0x1", "wait=x", "wait=nan", "wait=inf", "limit=0", "limit=x", "stream=stdin", "encoding=hex"} {
 		for _, follow := range []string{"", "&follow=1"} {
 			status, out := r.call("GET", path+"?"+bad+follow, nil)
 			wantError(t, bad+follow, status, out, 400, "")

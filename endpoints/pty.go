@@ -88,10 +88,7 @@ type terminalOut struct {
 }
 
 func (s *Server) openTerminal(_ context.Context, c *api.Call, in terminalIn) (terminalOut, error) {
-	spec := pty.Spec{Owner: c.Identity.ID, MaxSessions: pty.DefaultSessions}
-	if n, ok := c.Rule.Int("max_sessions"); ok {
-		spec.MaxSessions = int(min(n, mostSessions))
-	}
+	spec := pty.Spec{Owner: c.Identity.ID, MaxSessions: sessionLimit(c.Rule)}
 	shell, err := in.shell()
 	if err != nil {
 		return terminalOut{}, err
@@ -120,8 +117,22 @@ func (s *Server) openTerminal(_ context.Context, c *api.Call, in terminalIn) (te
 	}
 	return terminalOut{
 		SessionID: session.ID(), PID: session.PID(), Name: session.Record().Name, Created: made,
-		WSURL: fmt.Sprintf("ws://localhost:%d/pty?session_id=%s", s.PTYPort, session.ID()),
+		WSURL: s.terminalURL(session),
 	}, nil
+}
+
+// sessionLimit is how many terminals may live at once, by the rule of
+// pty_create_session.
+func sessionLimit(rule *policy.Rule) int {
+	if n, ok := rule.Int("max_sessions"); ok {
+		return int(min(n, mostSessions))
+	}
+	return pty.DefaultSessions
+}
+
+// terminalURL is where a session can be attached to, without credentials.
+func (s *Server) terminalURL(session *pty.Session) string {
+	return fmt.Sprintf("ws://localhost:%d/pty?session_id=%s", s.PTYPort, session.ID())
 }
 
 // shell is the listed shell that a request asks for.
