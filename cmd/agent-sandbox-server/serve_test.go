@@ -308,6 +308,29 @@ func TestDefaultTerminalPortGivesWay(t *testing.T) {
 	}
 }
 
+// TestTerminalsAreWhereTheySay: the address in an answer used to be the default
+// one wherever terminals were.
+func TestTerminalsAreWhereTheySay(t *testing.T) {
+	r := serveProcess(t, nil, "--pty-port", "0")
+	port := r.log.await(t, `pty=127\.0\.0\.1:(\d+)`)[1]
+	status, text, err := r.ask(http.MethodPost, "/pty/sessions", `{"shell":"/bin/sh"}`)
+	if err != nil || status >= 300 {
+		t.Fatalf("status %d, %v: %s", status, err, text)
+	}
+	if !strings.Contains(text, ":"+port+"/pty") {
+		t.Errorf("terminals are at port %s, the answer says %s", port, text)
+	}
+	plain, err := net.Dial("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = plain.Close()
+	r.signal(syscall.SIGTERM)
+	if status := r.wait(); status != exitOK {
+		t.Errorf("status %d", status)
+	}
+}
+
 // 0.0.0.0 names the IPv4 addresses; the library would take all IPv6 too.
 func TestListenTakesNoOtherFamily(t *testing.T) {
 	l, err := listen(t.Context(), "0.0.0.0", 0)
