@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -218,13 +219,11 @@ func (e *environ) oneOf(name string, values ...string) string {
 	if text == "" {
 		return values[0]
 	}
-	for _, v := range values {
-		if text == v {
-			return v
-		}
+	if !slices.Contains(values, text) {
+		e.bad(name, "one of "+strings.Join(values, ", "))
+		return values[0]
 	}
-	e.bad(name, "one of "+strings.Join(values, ", "))
-	return values[0]
+	return text
 }
 
 // names is a comma list whose items are "*" or fit.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
@@ -176,13 +177,11 @@ func (c choice) String() string {
 }
 
 func (c choice) Set(s string) error {
-	for _, v := range c.among {
-		if s == v {
-			*c.value = s
-			return nil
-		}
+	if !slices.Contains(c.among, s) {
+		return fmt.Errorf("expected one of %s", strings.Join(c.among, ", "))
 	}
-	return fmt.Errorf("expected one of %s", strings.Join(c.among, ", "))
+	*c.value = s
+	return nil
 }
 
 // list is an option that may be repeated.

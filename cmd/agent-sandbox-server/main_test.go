@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -141,14 +142,25 @@ func scriptLines(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// givenPorts are those freePort has given out.
+var givenPorts sync.Map
+
+// freePort is a port that nothing listens on. It lies below those the kernel
+// gives out by itself, since others would get it before it is used.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		port := 20000 + rand.IntN(12000)
+		if _, given := givenPorts.LoadOrStore(port, true); given {
+			continue
+		}
+		if l, err := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
+			_ = l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return portOf(l)
+	t.Fatal("no free port")
+	return 0
 }
 
 func waitHealthy(url string) error {

@@ -101,7 +101,7 @@ func (p *program) start(ctx context.Context, c *config) (*server, error) {
 	s.pty.Store("off")
 	concealed := concealEnv(func(name string) bool { return holdsSecret(name, nil) })
 	if err := s.assemble(ctx, p.env); err != nil {
-		s.close()
+		s.close(ctx)
 		return nil, err
 	}
 	// From here on there are children to hide from.
@@ -267,7 +267,7 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) int {
 		close(s.stopping) // streams end first: they would outlast the grace
 		cancel()
 		doors.Wait()
-		s.close()
+		s.close(ctx)
 	}()
 	for {
 		select {
@@ -319,21 +319,23 @@ func (s *server) reload() {
 }
 
 // close ends the parts in reverse order, and the log last. When handlers do
-// not end, what they stand on stays open: the process is over in a moment.
-func (s *server) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+// not end, what they stand on stays open: the process is over in a moment. The
+// end of ctx hurries nothing, it may be why we stop.
+func (s *server) close(ctx context.Context) {
+	ctx = context.WithoutCancel(ctx)
+	limited, cancel := context.WithTimeout(ctx, closeLimit)
 	defer cancel()
 	for _, c := range slices.Backward(s.closers) {
-		if err := c.end(ctx); err != nil {
+		if err := c.end(limited); err != nil {
 			s.log.Error("not everything ended in time", "part", c.name, "err", err)
 			if c.name == callsPart {
 				break
 			}
 		}
 	}
-	ctx, cancel = context.WithTimeout(context.Background(), logLimit)
+	limited, cancel = context.WithTimeout(ctx, logLimit)
 	defer cancel()
-	_ = s.lines.Close(ctx) // who does not read it by then does not want it
+	_ = s.lines.Close(limited) // who does not read it by then does not want it
 }
 
 // calls counts the handlers that run. A server that stopped serving cuts its
