@@ -31,6 +31,7 @@ type Call struct {
 	leave  []func()
 	body   *bodyReader
 	cached []byte // a small body, already read
+	text   []byte // a decoded body
 	late   *lateBody
 	paths  []string
 	denied string
@@ -236,6 +237,21 @@ func (c *Call) Body() io.Reader {
 	}
 	return c.body
 }
+
+// Object is the text of a JSON body that the endpoint has read as a whole: one
+// object, checked, without byte order mark; "{}" for an empty body. It must not
+// be changed.
+func (c *Call) Object() []byte {
+	text := bytes.TrimPrefix(c.text, []byte("\ufeff"))
+	if len(text) == 0 {
+		return []byte("{}")
+	}
+	return text
+}
+
+// Values are all members of [Call.Object], decoded as [Field] values of type
+// any are.
+func (c *Call) Values() (map[string]any, error) { return members(c.Object(), nil) }
 
 // done gives back what the call holds.
 func (c *Call) done() {

@@ -23,6 +23,7 @@ func (c *Call) decode(in any) error {
 	if err != nil {
 		return err
 	}
+	c.text = text
 	return c.fill(in, fields)
 }
 
@@ -46,8 +47,8 @@ func notObject() error {
 }
 
 // members reads a body that must be an object and returns the values of the
-// names wanted. The rest is checked and forgotten: a caller cannot make us
-// hold more than we asked for.
+// names wanted, or of all when wanted is nil. The rest is checked and forgotten:
+// a caller cannot make us hold more than we asked for.
 func members(text []byte, wanted map[string]bool) (map[string]any, error) {
 	if len(text) == 0 {
 		return nil, nil
@@ -61,7 +62,7 @@ func members(text []byte, wanted map[string]bool) (map[string]any, error) {
 			err = s.skip(0)
 		} else {
 			err = s.object(1, func(name string) (err error) {
-				if !wanted[name] {
+				if wanted != nil && !wanted[name] {
 					return s.skip(1)
 				}
 				fields[name], err = s.value(1)

@@ -50,6 +50,19 @@ func (e *Events) Send(name string, data any) error {
 	return e.flush()
 }
 
+// Raw writes one event and flushes it. data is a JSON object on one line of
+// ASCII, which is not checked.
+func (e *Events) Raw(name string, data []byte) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err != nil {
+		return e.err
+	}
+	e.open(name)
+	e.buf = append(append(e.buf, data...), '\n', '\n')
+	return e.flush()
+}
+
 // Add appends one event without flushing, for bursts as with [Events.Text].
 func (e *Events) Add(name string, data any) error {
 	e.mu.Lock()

@@ -52,6 +52,13 @@ func (o *Object) Set(name string, v any) {
 	o.raw(text)
 }
 
+// Raw adds a member whose value is JSON text already. text must not change
+// until the answer was sent.
+func (o *Object) Raw(name string, text []byte) {
+	o.key(name)
+	o.raw(text)
+}
+
 // Text adds a member of large text; bytes that are not UTF-8 become U+FFFD.
 // text must not change until the answer was sent.
 func (o *Object) Text(name string, text []byte) {
