@@ -26,7 +26,9 @@ type CreateOptions struct {
 	Append bool
 	// Offset, if not nil, goes on with a file in place: it must be the present
 	// size, else *OffsetError. What has been written stays when the write is
-	// given up, so that it can be continued.
+	// given up, so that it can be continued. An earlier write that goes on with
+	// the same file and has not ended, perhaps because its client is gone and
+	// nobody knows yet, gets an *OffsetError from now on.
 	Offset *int64
 
 	// Judge, if not nil, is asked about the resolved path once the path rules
@@ -232,30 +234,8 @@ func (w *Writer) openTarget() error {
 	if isKernelFS(fd) {
 		return errSystemTree()
 	}
+	w.p.st = st
 	return w.p.g.allowsLinks(&st)
-}
-
-// openDirect holds the file itself, or makes it, to go on with it.
-func (w *Writer) openDirect(exists bool) error {
-	w.way = direct
-	at := *w.opt.Offset
-	if !exists {
-		if at != 0 {
-			return &OffsetError{0}
-		}
-		fd, err := openAt(w.p.dir, w.p.name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, w.newMode(nil))
-		if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOENT) {
-			return errMoved
-		}
-		if err == nil {
-			w.target, w.created = os.NewFile(uintptr(fd), w.p.path), true
-		}
-		return err
-	}
-	if w.p.st.Size != at {
-		return &OffsetError{w.p.st.Size}
-	}
-	return w.openTarget()
 }
 
 // newMode is the mode the file shall have; old is nil for a new one. Set-id

@@ -24,6 +24,7 @@ type FS struct {
 	users, groups nameTable
 	temps         sync.Map // names of our unfinished files
 	locks         pathLocks
+	turns         turns
 	folds         sync.Map // root → folded
 }
 

@@ -2,6 +2,7 @@ package guardfs
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,6 +42,22 @@ func (l *pathLocks) lock(path string) (unlock func()) {
 		defer l.mu.Unlock()
 		if k.users--; k.users == 0 {
 			delete(l.held, path)
+		}
+	}
+}
+
+// lockAll locks several paths and returns what gives them back.
+func (l *pathLocks) lockAll(paths []string) (unlock func()) {
+	// In one order for everybody, or two callers could wait for each other.
+	slices.Sort(paths)
+	paths = slices.Compact(paths)
+	unlocks := make([]func(), len(paths))
+	for i, p := range paths {
+		unlocks[i] = l.lock(p)
+	}
+	return func() {
+		for _, unlock := range unlocks {
+			unlock()
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,6 +26,10 @@ type Writer struct {
 	tmp     string   // its name in the directory; "" when it has none
 	target  *os.File // what is written in place
 	created bool     // target was made for this write
+
+	undoable bool         // what Commit does must be undoable, until release
+	undo     func() error // brings back what was there before Commit
+	old      *os.File     // the content undo brings back
 
 	n    int64
 	err  error // sticky
@@ -50,7 +55,7 @@ func (w *Writer) Write(b []byte) (int, error) {
 	}
 	var n int
 	if w.way == direct {
-		n, w.err = w.target.WriteAt(b, *w.opt.Offset+w.n)
+		n, w.err = w.writeDirect(b)
 	} else {
 		n, w.err = w.stage.Write(b)
 	}
@@ -85,6 +90,12 @@ func (w *Writer) release(keep bool) {
 	if w.target != nil {
 		_ = w.target.Close()
 	}
+	if w.old != nil {
+		_ = w.old.Close()
+	}
+	if w.way == direct {
+		w.p.g.fs.turns.leave(w.p.path, w)
+	}
 	w.made.finish(keep || w.created)
 	w.p.close()
 }
@@ -112,36 +123,26 @@ func (w *Writer) commit(ctx context.Context) (Result, error) {
 	if err := cmp.Or(w.err, ctx.Err()); err != nil {
 		return Result{}, err
 	}
-	res := Result{Bytes: w.n, SHA256: hex.EncodeToString(w.hash.Sum(nil))}
-	if w.opt.SHA256 != "" && w.opt.SHA256 != res.SHA256 {
-		w.takeBack()
-		return Result{}, pathError("write", w.p.path, ErrChecksum)
-	}
-	unlock := w.p.g.fs.locks.lock(w.p.path)
-	defer unlock()
-	var err error
-	switch w.way {
-	case byRename:
-		res.Info, res.Created, err = w.rename()
-	case direct:
+	defer w.p.g.fs.locks.lock(w.p.path)()
+	return w.take()
+}
+
+// take is the work of Commit, with the lock of the path held.
+func (w *Writer) take() (res Result, err error) {
+	res = Result{Bytes: w.n, SHA256: hex.EncodeToString(w.hash.Sum(nil))}
+	wrong := w.opt.SHA256 != "" && w.opt.SHA256 != res.SHA256
+	switch {
+	case w.way == direct:
 		res.Created = w.created
-		res.Info, err = w.finish(w.target, nil)
+		res.Info, err = w.takeDirect(wrong)
+	case wrong:
+		err = ErrChecksum
+	case w.way == byRename:
+		res.Info, res.Created, err = w.rename()
 	default:
 		res.Info, err = w.copyIn()
 	}
 	return res, unmoved(writing("write", w.p.path, err))
-}
-
-// takeBack undoes a direct write whose bytes proved wrong.
-func (w *Writer) takeBack() {
-	if w.way != direct {
-		return
-	}
-	_ = w.target.Truncate(*w.opt.Offset)
-	if w.created {
-		_ = unix.Unlinkat(w.p.dir, w.p.name, 0)
-		w.created = false
-	}
 }
 
 // rename gives the unfinished file its name.
@@ -179,21 +180,16 @@ func (w *Writer) rename() (info Info, created bool, err error) {
 	}
 	letForksPass()
 	if old != nil {
-		err = unix.Renameat(p.dir, w.tmp, p.dir, p.name)
-	} else {
-		err = renameNew(p.dir, w.tmp, p.dir, p.name)
+		return info, false, w.renameTo(info)
 	}
-	if errors.Is(err, unix.EEXIST) && old == nil {
-		return info, false, w.renameOver()
+	if err = w.renameFree(info); errors.Is(err, unix.EEXIST) {
+		return info, false, w.renameOver(info)
 	}
-	if err == nil {
-		w.named()
-	}
-	return info, old == nil, err
+	return info, true, err
 }
 
 // renameOver handles a name that was free a moment ago and is not any more.
-func (w *Writer) renameOver() error {
+func (w *Writer) renameOver(info Info) error {
 	p := &w.p
 	if p.look(); p.why != nil || w.opt.Append {
 		return errMoved
@@ -201,11 +197,7 @@ func (w *Writer) renameOver() error {
 	if err := p.replaceable(&w.opt); err != nil {
 		return err
 	}
-	err := unix.Renameat(p.dir, w.tmp, p.dir, p.name)
-	if err == nil {
-		w.named()
-	}
-	return err
+	return w.renameTo(info)
 }
 
 // renameNew renames only if the new name is free.
@@ -240,6 +232,11 @@ func (w *Writer) copyIn() (Info, error) {
 	}
 	if w.opt.If != nil {
 		if err := w.opt.If(true, newInfo(w.p.path, &st)); err != nil {
+			return Info{}, err
+		}
+	}
+	if w.undoable {
+		if err := w.keepContent(&st); err != nil {
 			return Info{}, err
 		}
 	}
@@ -278,12 +275,12 @@ func (w *Writer) finish(f *os.File, old *unix.Stat_t) (Info, error) {
 		}
 	}
 	if !w.opt.Mtime.IsZero() {
-		name := w.p.name
-		if w.way == byRename {
-			name = w.tmp
-		}
 		when := unix.NsecToTimespec(w.opt.Mtime.UnixNano())
-		if err := unix.UtimesNanoAt(w.p.dir, name, []unix.Timespec{when, when}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		if err := w.setTimes(when, when); err != nil {
+			return Info{}, err
+		}
+	} else if old != nil {
+		if err := w.tellApart(fd, old); err != nil {
 			return Info{}, err
 		}
 	}
@@ -291,6 +288,37 @@ func (w *Writer) finish(f *os.File, old *unix.Stat_t) (Info, error) {
 		return Info{}, err
 	}
 	return fileInfo(f, w.p.path)
+}
+
+// clockTick is more than the time for which the kernel gives files the same
+// time of modification.
+const clockTick = 10 * time.Millisecond
+
+// tellApart makes the time of modification later than that of the old content:
+// two writes within one tick of the kernel's clock would have the same time,
+// and so the same tag where size and inode are equal too.
+func (w *Writer) tellApart(fd int, old *unix.Stat_t) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if behind := old.Mtim.Nano() - st.Mtim.Nano(); behind < 0 || behind > int64(clockTick) {
+		return nil
+	}
+	err := w.setTimes(unix.Timespec{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(old.Mtim.Nano()+1))
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		return nil // another owner's file, written in place
+	}
+	return err
+}
+
+// setTimes sets times of access and modification of the file being finished.
+func (w *Writer) setTimes(access, modified unix.Timespec) error {
+	name := w.p.name
+	if w.way == byRename {
+		name = w.tmp
+	}
+	return unix.UtimesNanoAt(w.p.dir, name, []unix.Timespec{access, modified}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
 // syncFile is fsync where the file system has it.
