@@ -38,3 +38,74 @@ var trueSpec = Spec{Path: "/bin/true", Env: testEnv}
 
 func BenchmarkRun(b *testing.B)          { benchRun(b, Options{}, trueSpec) }
 func BenchmarkRunNoCgroups(b *testing.B) { benchRun(b, Options{NoCgroups: true}, trueSpec) }
+
+// benchFeed reads a stream of lines as a stream handler does.
+func benchFeed(b *testing.B, script string) {
+	m := newManager(b, Options{})
+	const size = 200_000_000
+	b.SetBytes(size)
+	for b.Loop() {
+		feed := NewFeed()
+		s := bash(script + " | head -c 200000000")
+		s.Output = feed
+		p, err := m.Start(b.Context(), s)
+		if err != nil {
+			b.Fatal(err)
+		}
+		var lines Lines
+		total, count := 0, 0
+		for {
+			_, data, err := feed.Next(b.Context())
+			if err != nil {
+				break
+			}
+			total += len(data)
+			_ = lines.Feed(data, func([]byte, bool) error { count++; return nil })
+		}
+		<-p.Done()
+		if total != size || count == 0 {
+			b.Fatal(total, count)
+		}
+	}
+}
+
+func BenchmarkFeedShortLines(b *testing.B) { benchFeed(b, "yes 0123456789012345678") }
+func BenchmarkFeedLines(b *testing.B)      { benchFeed(b, "yes $(printf %0999d 1)") }
+
+func BenchmarkLog(b *testing.B) {
+	m := newManager(b, Options{})
+	const size = 200_000_000
+	b.SetBytes(size)
+	for b.Loop() {
+		s := bash("yes | head -c 200000000")
+		s.Output = NewLog(1 << 20)
+		p, err := m.Start(b.Context(), s)
+		if err != nil {
+			b.Fatal(err)
+		}
+		<-p.Done()
+	}
+}
+
+func BenchmarkRunParallel(b *testing.B) {
+	m := newManager(b, Options{})
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := m.Run(b.Context(), trueSpec, 10<<20); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}
+
+func BenchmarkEnd(b *testing.B) {
+	m := newManager(b, Options{})
+	for b.Loop() {
+		p, err := m.Start(b.Context(), Spec{Path: "/bin/sleep", Argv: []string{"sleep", "60"}, Env: testEnv})
+		if err != nil {
+			b.Fatal(err)
+		}
+		p.End(ReasonTimeout)
+		<-p.Done()
+	}
+}

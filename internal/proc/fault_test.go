@@ -290,6 +290,44 @@ func TestExitedMeansAllOutputIsThere(t *testing.T) {
 	}
 }
 
+// lateLog takes nothing before it is let, and notes what was in it when it was
+// told of the process's end.
+type lateLog struct {
+	*Log
+	let    chan struct{}
+	atExit string
+}
+
+func (l *lateLog) take(s Stream, b *block, n int) bool {
+	<-l.let
+	return l.Log.take(s, b, n)
+}
+
+func (l *lateLog) exited() {
+	l.atExit = logText(l.Log)
+	l.Log.exited()
+}
+
+// TestExitedWaitsForWhatIsInThePipe: the reader is behind when the process
+// ends, and end of file does not come because a child holds the pipe.
+func TestExitedWaitsForWhatIsInThePipe(t *testing.T) {
+	m := newManager(t, Options{})
+	log := &lateLog{Log: NewLog(1 << 20), let: make(chan struct{})}
+	s := bash("sleep 7138 & echo first; sleep 0.1; seq 1 5000")
+	s.Output = log
+	p := start(t, m, s)
+	eventually(t, "the leader is reaped", func() bool { return m.lookup(p.PID()) == nil })
+	if _, ended := p.Status(); ended {
+		t.Error("exited, though nothing was taken")
+	}
+	close(log.let)
+	await(t, p.Exited(), "exited")
+	if !strings.HasSuffix(log.atExit, "\n4999\n5000\n") {
+		t.Errorf("it ends with %q", log.atExit[max(0, len(log.atExit)-20):])
+	}
+	p.End("")
+}
+
 func TestLaterOutputOfAChildBecomesEvents(t *testing.T) {
 	m := newManager(t, Options{})
 	log := NewLog(1 << 20)

@@ -52,33 +52,49 @@ func newPipe(p *Process, s Stream) (*pipe, int, error) {
 	return pp, fd[1], nil
 }
 
-// next waits for bytes and reads them into a block. io.EOF is the end.
+// next waits for bytes and reads them into a block, as many as there are.
+// io.EOF is the end.
 func (pp *pipe) next() (b *block, n int, err error) {
 	wait := pp.raw.Read(func(fd uintptr) bool {
 		// A block is held only while there is something to put in.
 		b = getBlock()
-		pp.mu.Lock()
-		n, err = unix.Read(int(fd), b[:])
+		n, err = pp.fill(int(fd), b)
 		if n > 0 {
-			pp.read += int64(n)
-		}
-		pp.mu.Unlock()
-		if err == nil && n > 0 {
 			return true
 		}
 		putBlock(b)
 		b = nil
-		return !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR)
+		return !errors.Is(err, unix.EAGAIN)
 	})
 	switch {
 	case wait != nil: // the file was closed
 		return nil, 0, wait
-	case err != nil:
-		return nil, 0, err
 	case n == 0:
-		return nil, 0, io.EOF
+		return nil, 0, err
 	}
 	return b, n, nil
+}
+
+// fill reads until b is full or the pipe is empty. A program that writes small
+// pieces makes more of them meanwhile, and one hand-over carries them all.
+func (pp *pipe) fill(fd int, b *block) (n int, err error) {
+	pp.mu.Lock()
+	defer pp.mu.Unlock()
+	for n < len(b) {
+		var got int
+		got, err = unix.Read(fd, b[n:])
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return n, err
+		case got == 0:
+			return n, io.EOF
+		}
+		n += got
+		pp.read += int64(got)
+	}
+	return n, nil
 }
 
 // run is the reading goroutine.

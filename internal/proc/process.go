@@ -257,10 +257,10 @@ func (p *Process) step() {
 		if p.spec.Output != nil {
 			p.spec.Output.exited()
 		}
-		close(p.exitedC)
 		if p.onExit != nil {
 			p.onExit()
 		}
+		close(p.exitedC)
 	}
 	if p.holds > 0 || (p.open > 0 && !p.left) {
 		return

@@ -260,7 +260,8 @@ func TestKillGraceLetsAProgramCleanUp(t *testing.T) {
 
 func TestSignals(t *testing.T) {
 	m := newManager(t, Options{})
-	p := start(t, m, sh("sleep 60"))
+	// Not by a shell: one that is just forking for it is not seen to stop.
+	p := start(t, m, Spec{Path: "/bin/sleep", Argv: []string{"sleep", "60"}, Env: testEnv})
 	state := func() byte { s, _ := readStat(p.PID()); return s.state }
 	for _, step := range []struct {
 		sig  syscall.Signal
