@@ -22,10 +22,11 @@ const auditQueue = 4096
 // never blocks a call: lines that find the queue full are counted, and the
 // count is written when there is room again.
 type Audit struct {
+	mu      sync.RWMutex
+	closed  bool
 	queue   chan []byte
 	dropped atomic.Int64
 	done    chan struct{}
-	once    sync.Once
 	log     *slog.Logger
 }
 
@@ -44,10 +45,15 @@ func NewAudit(w io.Writer, log *slog.Logger) *Audit {
 	return a
 }
 
-// Close writes what is queued and ends the writer, or gives up with ctx. No
-// call may come after it.
+// Close writes what is queued and ends the writer, or gives up with ctx. Lines
+// put after it are dropped.
 func (a *Audit) Close(ctx context.Context) error {
-	a.once.Do(func() { close(a.queue) })
+	a.mu.Lock()
+	if !a.closed {
+		a.closed = true
+		close(a.queue)
+	}
+	a.mu.Unlock()
 	select {
 	case <-a.done:
 		return nil
@@ -109,6 +115,11 @@ func (a *Audit) Put(mode policy.AuditMode, l AuditLine) {
 	text, err := json.Marshal(l)
 	if err != nil {
 		a.log.Error("audit line", "err", err)
+		return
+	}
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if a.closed {
 		return
 	}
 	select {

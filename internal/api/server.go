@@ -69,6 +69,7 @@ type pool struct {
 
 type seat struct {
 	conn       net.Conn
+	fresh      bool // no request yet
 	prev, next *seat
 }
 
@@ -103,7 +104,7 @@ func (p *pool) enter(c net.Conn) bool {
 	if p.closed {
 		return false
 	}
-	p.open[c] = &seat{conn: c}
+	p.open[c] = &seat{conn: c, fresh: true}
 	return true
 }
 
@@ -121,6 +122,7 @@ func (p *pool) state(c net.Conn, s http.ConnState) {
 		seat.prev.next, p.idle.prev = seat, seat
 		p.room.Signal()
 	case http.StateActive:
+		seat.fresh = false
 		seat.unlink()
 	case http.StateClosed, http.StateHijacked:
 		// A hijacked connection is its new owner's to count and bound.
@@ -130,11 +132,18 @@ func (p *pool) state(c net.Conn, s http.ConnState) {
 	}
 }
 
+// close lets nobody in any more, and closes the connections without a request:
+// the library would wait five seconds for one to come.
 func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
 	p.room.Broadcast()
+	for _, seat := range p.open {
+		if seat.fresh {
+			_ = seat.conn.Close()
+		}
+	}
 }
 
 type pooledListener struct {
