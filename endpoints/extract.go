@@ -54,6 +54,9 @@ type skippedName struct {
 	Code string   `json:"code"`
 }
 
+// mostEntries is how much an archive may hold that is unpacked.
+const mostEntries = 100_000
+
 func extract(ctx context.Context, c *api.Call, in extractIn) (extractOut, error) {
 	packed := &spool{limit: c.MaxUpload(c.Rule), base64: true}
 	defer packed.Close()
@@ -67,7 +70,7 @@ func extract(ctx context.Context, c *api.Call, in extractIn) (extractOut, error)
 	if err != nil {
 		return extractOut{}, err
 	}
-	opt.MaxBytes = c.MaxUpload(c.Rule)
+	opt.MaxBytes, opt.MaxEntries = c.MaxUpload(c.Rule), mostEntries
 	opt.Keep = opt.Keep || keepsFiles(c.Rule)
 	opt.Judge = func(real string) error { return extensionDecision(c.Rule, real).Err() }
 	from, size := io.ReaderAt(packed.bytes.reader()), packed.bytes.n

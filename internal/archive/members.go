@@ -43,7 +43,6 @@ func isOurs(err error) bool {
 
 // Bounds on what an archive may make us hold.
 const (
-	maxMembers   = 100_000
 	maxDirectory = 16 << 20 // bytes of a zip's directory
 	maxLinkText  = 4095     // bytes, as in the kernel
 	maxWindow    = 32 << 20 // bytes of a zstd window
@@ -78,7 +77,9 @@ type source struct {
 	at     io.ReaderAt
 	size   int64
 	format Format
-	most   int64 // bytes of all members together
+
+	most    int64 // bytes of all members together
+	members int
 }
 
 // guess finds the format by the first bytes.
@@ -126,7 +127,7 @@ func (s *source) each(visit func(*member) error) error {
 		src = z
 	}
 	// What is between the members is bounded too: skipping costs time.
-	return s.eachTar(&limitReader{src, s.most + maxMembers*perMember, s.most}, visit)
+	return s.eachTar(&limitReader{src, s.most + int64(s.members)*perMember, s.most}, visit)
 }
 
 // withContext reads until the caller has gone.
@@ -169,8 +170,8 @@ func (s *source) eachTar(src io.Reader, visit func(*member) error) error {
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
 			return invalid(err)
 		}
-		if n >= maxMembers {
-			return &TooManyError{maxMembers}
+		if n >= s.members {
+			return &TooManyError{s.members}
 		}
 		if h.Typeflag == tar.TypeXGlobalHeader {
 			continue
@@ -203,6 +204,7 @@ type directoryReader struct {
 	io.ReaderAt
 	opened bool
 	left   int64
+	most   int // entries
 	count  int
 	end    int64
 	tail   []byte // the last bytes before end
@@ -223,8 +225,8 @@ func (d *directoryReader) ReadAt(p []byte, off int64) (int, error) {
 	}
 	// Room is made for as many entries as this record says.
 	const countAt = 32
-	if bytes.HasPrefix(p[:n], zipEnd64) && n >= countAt+8 && binary.LittleEndian.Uint64(p[countAt:]) > maxMembers {
-		return 0, &TooManyError{maxMembers}
+	if bytes.HasPrefix(p[:n], zipEnd64) && n >= countAt+8 && binary.LittleEndian.Uint64(p[countAt:]) > uint64(d.most) {
+		return 0, &TooManyError{d.most}
 	}
 	if off != d.end {
 		d.tail = nil
@@ -234,21 +236,21 @@ func (d *directoryReader) ReadAt(p []byte, off int64) (int, error) {
 	d.end = off + int64(n)
 	d.tail = bytes.Clone(text[max(0, len(text)-len(zipEntry)+1):])
 	// The end of the archive is read twice, so the count is an upper bound.
-	if d.count > 2*maxMembers {
-		return 0, &TooManyError{maxMembers}
+	if d.count > 2*d.most {
+		return 0, &TooManyError{d.most}
 	}
 	return n, err
 }
 
 func (s *source) eachZip(visit func(*member) error) error {
-	dir := &directoryReader{ReaderAt: s.withContext(), left: maxDirectory}
+	dir := &directoryReader{ReaderAt: s.withContext(), left: maxDirectory, most: s.members}
 	z, err := zip.NewReader(dir, s.size)
 	dir.opened = true
 	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
 		return invalid(err)
 	}
-	if len(z.File) > maxMembers {
-		return &TooManyError{maxMembers}
+	if len(z.File) > s.members {
+		return &TooManyError{s.members}
 	}
 	inflate := &inflater{}
 	z.RegisterDecompressor(zip.Deflate, inflate.open)

@@ -22,6 +22,7 @@ type UnpackOptions struct {
 	Strip       int    // leading components of names that are dropped
 	Keep        bool   // a file that is there already is an error
 	MaxBytes    int64  // of all files together
+	MaxEntries  int    // members, and directories made for them
 	// Judge, if not nil, is asked about the resolved path of every file and
 	// link besides the path rules.
 	Judge func(real string) error
@@ -56,7 +57,8 @@ func (e *MemberError) Unwrap() error { return e.Err }
 //
 // The errors are an [*UnsafeError], [ErrInvalid], a [*guardfs.TooLargeError], a
 // [*TooManyError], a [*MemberError] and those of [guardfs.Tree]. When writing
-// fails, what has been written stays.
+// fails, what has been written stays, but for the links: they were judged as
+// what they are among all others.
 func Unpack(ctx context.Context, g *guardfs.Guard, at io.ReaderAt, size int64, o UnpackOptions) (Unpacked, error) {
 	tree, err := g.Tree(o.Destination)
 	if err != nil {
@@ -64,7 +66,7 @@ func Unpack(ctx context.Context, g *guardfs.Guard, at io.ReaderAt, size int64, o
 	}
 	defer tree.Close()
 	tree.Judge = o.Judge
-	s := &source{ctx: ctx, at: at, size: size, format: o.Format, most: o.MaxBytes}
+	s := &source{ctx: ctx, at: at, size: size, format: o.Format, most: o.MaxBytes, members: o.MaxEntries}
 	if size == 0 {
 		return Unpacked{}, fmt.Errorf("%w: it is empty", ErrInvalid)
 	}
@@ -226,7 +228,10 @@ func (u *unpacker) plan(m *member, rel string) error {
 	}
 	switch m.kind {
 	case aTwin:
-		_, err = u.tree.Place(m.link, false, p.link)
+		var first string
+		if first, err = u.tree.Place(m.link, false, p.link); err == nil && p.links[first] != "" {
+			err = guardfs.ErrNotRegular
+		}
 	case aLink:
 		if err = u.tree.Leads(real, m.link, p.link); err == nil {
 			err = p.hold(len(real) + len(m.link) + len(m.name) + 128)
@@ -252,8 +257,8 @@ func (u *unpacker) planDirs(real string, dir bool) error {
 		if p.dirs[at] {
 			break
 		}
-		if len(p.dirs) >= maxMembers {
-			return &TooManyError{maxMembers}
+		if len(p.dirs) >= u.MaxEntries {
+			return &TooManyError{u.MaxEntries}
 		}
 		if err := p.hold(64 + share); err != nil {
 			return err
@@ -276,6 +281,7 @@ func (u *unpacker) write(ctx context.Context, s *source) error {
 	u.planned = planned{}
 	buf := make([]byte, 128<<10)
 	var dirs []dirFacts
+	var links []string
 	err := u.members(s, func(m *member, rel string) error {
 		switch m.kind {
 		case aDir:
@@ -293,6 +299,7 @@ func (u *unpacker) write(ctx context.Context, s *source) error {
 		u.out.Files++
 		switch m.kind {
 		case aLink:
+			links = append(links, rel)
 			return u.tree.Symlink(m.link, rel, u.Keep)
 		case aTwin:
 			err := u.tree.Link(m.link, rel, u.Keep)
@@ -307,6 +314,9 @@ func (u *unpacker) write(ctx context.Context, s *source) error {
 	// The deepest first: a mode may close what is above.
 	for i := len(dirs) - 1; i >= 0 && err == nil; i-- {
 		err = u.tree.SetDir(dirs[i].rel, dirs[i].mode, dirs[i].mtime)
+	}
+	for i := len(links) - 1; i >= 0 && err != nil; i-- {
+		u.tree.Unlink(links[i])
 	}
 	return err
 }

@@ -108,7 +108,9 @@ func zst(data []byte) []byte {
 	return w.EncodeAll(data, nil)
 }
 
-func unpacking() UnpackOptions { return UnpackOptions{Destination: "o", MaxBytes: 1 << 20} }
+func unpacking() UnpackOptions {
+	return UnpackOptions{Destination: "o", MaxBytes: 1 << 20, MaxEntries: 5000}
+}
 
 func (y *yard) unpack(data []byte, o UnpackOptions) (Unpacked, error) {
 	return Unpack(y.t.Context(), y.guard(nil), bytes.NewReader(data), int64(len(data)), o)
@@ -375,7 +377,7 @@ func wantTooLarge(t *testing.T, what string, err error) {
 func wantTooMany(t *testing.T, what string, err error) {
 	t.Helper()
 	var many *TooManyError
-	if !errors.As(err, &many) || many.Limit != maxMembers {
+	if !errors.As(err, &many) || many.Limit != 5000 {
 		t.Errorf("%s: %v", what, err)
 	}
 }
@@ -409,15 +411,12 @@ func TestABombOfPaddingIsRefused(t *testing.T) {
 	z := gzip.NewWriter(&out)
 	w := tar.NewWriter(z)
 	y.must(w.WriteHeader(&tar.Header{Name: "label", Typeflag: 'V', Size: 1 << 30}))
-	chunk := make([]byte, 1<<20)
-	for range 1 << 10 {
-		_, err := z.Write(chunk)
-		y.must(err)
-	}
+	_, err := z.Write(make([]byte, 1<<20))
+	y.must(err)
 	y.must(z.Close())
 	o := unpacking()
-	o.MaxBytes = 10
-	_, err := y.unpack(out.Bytes(), o)
+	o.MaxBytes, o.MaxEntries = 10, 100
+	_, err = y.unpack(out.Bytes(), o)
 	wantTooLarge(t, "padding", err)
 }
 
@@ -473,13 +472,13 @@ func TestDamagedArchivesAreTheCallersMistake(t *testing.T) {
 	}
 }
 
-// A million entries may neither be written nor held.
-func TestAMillionEntriesAreRefused(t *testing.T) {
+// However many entries there are, they are neither written nor held.
+func TestTooManyEntriesAreRefused(t *testing.T) {
 	y := newYard(t)
 	var tarred, zipped bytes.Buffer
 	z := gzip.NewWriter(&tarred)
 	w := tar.NewWriter(z)
-	for i := range maxMembers + 1 {
+	for i := range 5000 + 1 {
 		y.must(w.WriteHeader(&tar.Header{Name: fmt.Sprint(i), Typeflag: tar.TypeReg, Mode: 0o644}))
 	}
 	y.must(w.Close())
@@ -487,7 +486,7 @@ func TestAMillionEntriesAreRefused(t *testing.T) {
 	_, err := y.unpack(tarred.Bytes(), unpacking())
 	wantTooMany(t, "tar", err)
 	zw := zip.NewWriter(&zipped)
-	for i := range maxMembers + 1 {
+	for i := range 5000 + 1 {
 		_, err := zw.CreateHeader(&zip.FileHeader{Name: fmt.Sprint(i)})
 		y.must(err)
 	}
@@ -497,7 +496,7 @@ func TestAMillionEntriesAreRefused(t *testing.T) {
 
 	// A directory that goes on and on, whatever its end says.
 	entry := zipped.Bytes()[bytes.Index(zipped.Bytes(), zipEntry):][:47]
-	endless := append(bytes.Repeat(entry, 2*maxMembers+1000), endOf(1, 47*(2*maxMembers+1000))...)
+	endless := append(bytes.Repeat(entry, 2*5000+1000), endOf(1, 47*(2*5000+1000))...)
 	o := unpacking()
 	o.Format = Zip
 	_, err = y.unpack(endless, o)
@@ -609,5 +608,25 @@ func TestUnpackingWhileTheDestinationIsExchanged(t *testing.T) {
 	<-done
 	if d := cmp.Diff([]string{"f: old"}, y.tree("out")); d != "" {
 		t.Errorf("outside (-want +got):\n%s", d)
+	}
+}
+
+// A link is judged as it will be among all others; when they do not all come,
+// it must not stay.
+func TestLinksDoNotOutliveAFailure(t *testing.T) {
+	y := newYard(t)
+	y.write("o/dir/x", "1")
+	items := []item{symlink("a", "b/.."), file("f", "1"), symlink("b", "."), file("a", "no link any more"), file("dir", "cannot be")}
+	if _, err := y.unpack(y.tar(items...), unpacking()); !errors.Is(err, guardfs.ErrIsDirectory) {
+		t.Errorf("%v", err)
+	}
+	if d := cmp.Diff([]string{"a: no link any more", "dir/", "dir/x: 1", "f: 1"}, y.tree("o")); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if _, err := y.unpack(y.tar(symlink("l", "f"), twin("t", "l")), unpacking()); !errors.Is(err, guardfs.ErrNotRegular) {
+		t.Errorf("twin of a link: %v", err)
+	}
+	if _, err := os.Lstat(y.path("o/l")); err == nil {
+		t.Error("written before the twin was seen")
 	}
 }

@@ -441,6 +441,19 @@ func (t *Tree) Symlink(text, rel string, keep bool) error {
 	})
 }
 
+// Unlink takes a link away, if it is still one.
+func (t *Tree) Unlink(rel string) {
+	dir, name := splitRel(rel)
+	at, _, err := t.hold(dir, false)
+	if err != nil {
+		return
+	}
+	defer unix.Close(at)
+	if isLink(at, name) {
+		_ = unix.Unlinkat(at, name, 0)
+	}
+}
+
 // Link gives a regular file of the tree another name in it. The file is judged
 // as if it were written, since it can be through the new name.
 func (t *Tree) Link(old, rel string, keep bool) error {
