@@ -49,7 +49,7 @@ var features = []string{}
 // Table lists all endpoints, group by group in the order of the contract.
 func (s *Server) Table() []api.Endpoint {
 	s.caps = api.Discovery{Version: s.Version, Features: features}
-	return slices.Concat(
+	table := slices.Concat(
 		s.core(),
 		s.commands(),
 		s.files(),
@@ -61,5 +61,8 @@ func (s *Server) Table() []api.Endpoint {
 		s.process(),
 		s.terminals(),
 		s.system(),
+		s.code(),
+		s.git(),
 	)
+	return append(table, s.customRoutes(table)...)
 }

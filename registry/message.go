@@ -175,9 +175,9 @@ func (s *spans) skipValue() bool {
 	}
 }
 
-// appendASCII appends JSON text on one line of pure ASCII. The text must be
+// AppendLine appends JSON text on one line of pure ASCII. The text must be
 // sound: then a control character is white space between values.
-func appendASCII(dst, text []byte) []byte {
+func AppendLine(dst, text []byte) []byte {
 	const hex = "0123456789abcdef"
 	unit := func(u rune) { dst = append(dst, '\\', 'u', hex[u>>12&15], hex[u>>8&15], hex[u>>4&15], hex[u&15]) }
 	for i := 0; i < len(text); {
@@ -212,5 +212,5 @@ func encodeMessage(v any) []byte {
 	if err != nil {
 		panic("registry: " + err.Error()) // made of text and raw JSON that was checked
 	}
-	return append(appendASCII(make([]byte, 0, len(text)+1), text), '\n')
+	return append(AppendLine(make([]byte, 0, len(text)+1), text), '\n')
 }

@@ -28,9 +28,9 @@ func (p *python) runCommand(ctx context.Context, name string, call Call) ([]byte
 		b = append(b, `{"op":"call","id":`...)
 		b = strconv.AppendUint(b, id, 10)
 		b = append(b, `,"name":`...)
-		b = appendASCII(b, []byte(quoteJSON(name)))
+		b = AppendLine(b, []byte(quoteJSON(name)))
 		b = append(b, `,"args":`...)
-		b = appendASCII(b, call.Object)
+		b = AppendLine(b, call.Object)
 		return append(b, "}\n"...)
 	}
 	m, err := p.ask(ctx, line, limit, nil)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -229,6 +230,10 @@ func (p *python) heard(w *worker, m message) (*worker, *hello, error) {
 		return nil, nil, &LoadError{Item: p.subject(), Text: "the Python worker said what makes no sense: " + err.Error(), Err: err}
 	}
 	said.clean()
+	if err := said.check(); err != nil {
+		w.stop(0)
+		return nil, nil, &LoadError{Item: p.subject(), Text: err.Error(), Err: err}
+	}
 	w.routes = map[string]int{}
 	for i, r := range said.Routes {
 		if _, twice := w.routes[r.ID]; !twice {
@@ -252,6 +257,31 @@ func (h *hello) clean() {
 	if h.Start != nil && string(h.Start.Policy) == "null" {
 		h.Start.Policy = nil
 	}
+}
+
+var routeSegment = regexp.MustCompile(`^(\{[A-Za-z_][A-Za-z0-9_]*\}|[^{}*]+)$`)
+
+// check refuses routes that the server cannot serve.
+func (h *hello) check() error {
+	for _, r := range h.Routes {
+		bad := func(why string) error { return fmt.Errorf("route %s %s: %s", r.Method, r.Pattern, why) }
+		switch r.Method {
+		case "GET", "POST", "PUT", "DELETE":
+		default:
+			return bad("the method must be GET, POST, PUT or DELETE")
+		}
+		if !isGroup(r.Group) {
+			return bad("unknown group")
+		}
+		params := map[string]bool{}
+		for part := range strings.SplitSeq(strings.Trim(r.Pattern, "/"), "/") {
+			if !routeSegment.MatchString(part) || params[part] && part[0] == '{' {
+				return bad("each segment must be text or a {parameter} of its own")
+			}
+			params[part] = true
+		}
+	}
+	return nil
 }
 
 // supervise keeps a worker running until close.

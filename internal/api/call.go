@@ -121,6 +121,9 @@ func (c *Call) Log() *slog.Logger {
 	return c.gate.Log.With("endpoint", c.Endpoint.ID(), "request_id", requestID(c.R.Context()))
 }
 
+// RequestID names the request in answers and logs.
+func (c *Call) RequestID() string { return requestID(c.R.Context()) }
+
 // Param is a path parameter, decoded.
 func (c *Call) Param(name string) string { return pathParam(c.R, name) }
 
