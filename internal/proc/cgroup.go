@@ -47,7 +47,8 @@ func newCgroups() *cgroups {
 	if unix.Access(own+"/cgroup.procs", unix.W_OK) != nil {
 		return nil
 	}
-	root := own + "/agent-sandbox-" + strconv.Itoa(os.Getpid())
+	clearOld(own)
+	root := own + "/" + cgroupPrefix + strconv.Itoa(os.Getpid())
 	for i := 0; ; i++ {
 		name := root + "-" + strconv.Itoa(i)
 		err := os.Mkdir(name, 0o755)
@@ -66,6 +67,26 @@ func newCgroups() *cgroups {
 		}
 		_ = os.Remove(name)
 		return nil
+	}
+}
+
+const cgroupPrefix = "agent-sandbox-"
+
+// clearOld removes what servers that were killed have left. Only empty cgroups
+// can be removed.
+func clearOld(own string) {
+	old, _ := filepath.Glob(own + "/" + cgroupPrefix + "*-*")
+	for _, root := range old {
+		id, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(root), cgroupPrefix), "-")
+		pid, err := strconv.Atoi(id)
+		if err != nil || unix.Kill(pid, 0) != unix.ESRCH {
+			continue
+		}
+		inner, _ := filepath.Glob(root + "/*/cgroup.procs")
+		for _, procs := range inner {
+			_ = os.Remove(filepath.Dir(procs))
+		}
+		_ = os.Remove(root)
 	}
 }
 

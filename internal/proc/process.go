@@ -109,6 +109,16 @@ func (p *Process) Signal(sig syscall.Signal, group bool) error {
 	return p.send(sig, group)
 }
 
+// SignalAll sends sig to everything the process has started, whatever group or
+// session it is in, also to what is left when the process itself has ended.
+// SIGKILL is the business of End.
+func (p *Process) SignalAll(sig syscall.Signal) {
+	p.mu.Lock()
+	t := p.m.treeOf(p)
+	p.mu.Unlock()
+	t.signal(sig)
+}
+
 // send is called under p.mu, with the process unreaped.
 func (p *Process) send(sig syscall.Signal, group bool) error {
 	to := p.pid

@@ -193,6 +193,7 @@ func (m *Manager) stopAll(ctx context.Context) {
 	deadline := time.Now().Add(m.opts.StopGrace)
 	for _, t := range trees {
 		t.signal(unix.SIGTERM)
+		t.signal(unix.SIGCONT) // a stopped one could not hear it
 	}
 	for _, t := range trees {
 		t.await(ctx, time.Until(deadline))
