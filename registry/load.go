@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/childenv"
@@ -186,17 +186,17 @@ func (o *Options) environment() map[string]string {
 	return env
 }
 
-// interpreter finds the Python to use.
-func (o *Options) interpreter(item string) (string, error) {
+// FindPython finds an interpreter on a PATH: the one that is named, a path or a
+// name, or else the usual ones. dir is where relative names begin.
+func FindPython(named, path, dir string) (string, error) {
 	names := []string{"python3", "python"}
-	if o.Python != "" {
-		names = []string{o.Python}
+	if named != "" {
+		names = []string{named}
 	}
-	path := o.Env.AtStart("PATH")
 	for _, name := range names {
-		if file, err := proc.LookPath(name, path, o.Workdir); err == nil {
+		if file, err := proc.LookPath(name, path, dir); err == nil {
 			return file, nil
 		}
 	}
-	return "", &LoadError{Item: item, Text: fmt.Sprintf("needs a Python interpreter; %s is not to be found", slices.Compact(names)[0])}
+	return "", fmt.Errorf("needs a Python interpreter; there is no %s", strings.Join(names, " or "))
 }

@@ -79,8 +79,8 @@ func (p *python) first(ctx context.Context) (*worker, *hello, error) {
 		return p.attach(ctx)
 	}
 	var err error
-	if p.interp, err = p.o.interpreter(p.items[0]); err != nil {
-		return nil, nil, err
+	if p.interp, err = FindPython(p.o.Python, p.o.Env.AtStart("PATH"), p.o.Workdir); err != nil {
+		return nil, nil, &LoadError{Item: p.items[0], Text: err.Error(), Err: err}
 	}
 	if p.dir, p.remove, err = writeShim(p.o.Version); err != nil {
 		return nil, nil, &LoadError{Item: p.items[0], Text: "cannot write the worker: " + err.Error(), Err: err}

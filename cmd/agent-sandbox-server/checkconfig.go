@@ -49,10 +49,11 @@ func (p *program) checkConfig(args []string) int {
 		return status
 	}
 	fs.Visit(func(f *flag.Flag) { o.hasQuestion = o.hasQuestion || f.Name == "explain" })
-	if len(o.commands) > 0 {
-		return p.failed(&failure{"commands", fmt.Errorf("%s: named commands are not in this build", o.commands[0])})
+	commands, err := p.tryCommands(&o)
+	if err != nil {
+		return p.failed(err)
 	}
-	rows := api.Rows((&endpoints.Server{Version: version}).Table())
+	rows := api.Rows((&endpoints.Server{Version: version, Commands: commands}).Table())
 	loaded, err := o.source.load(rows)
 	if err != nil {
 		// Here every fault is the policy's: there is nothing else to configure.

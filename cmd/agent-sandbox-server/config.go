@@ -26,6 +26,8 @@ type config struct {
 	ptyPort  int // as port
 	ptyNamed bool
 	policy   policySource
+	commands commandOptions
+	given    map[string]bool // options that were on the command line
 
 	baseDir   string
 	maxUpload int64
@@ -47,10 +49,7 @@ func (p *program) serveConfig(args []string) (c *config, status int, ok bool) {
 		policy: policySource{env: e, ambient: p.ambient},
 	}
 	var (
-		commands list
-		attached bool
 		envdPort int
-		python   string
 		shutdown float64
 	)
 	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
@@ -58,19 +57,20 @@ func (p *program) serveConfig(args []string) (c *config, status int, ok bool) {
 	fs.IntVar(&c.port, "port", c.port, "HTTP `port`; 0 takes a free one")
 	fs.IntVar(&c.ptyPort, "pty-port", c.ptyPort, "`port` of the terminal WebSocket; ABX_PTY_PORT")
 	fs.IntVar(&envdPort, "envd-port", 0, "`port` of the envd protocol, 0 is off; ABX_ENVD_PORT")
-	fs.Var(&commands, "commands", "`file` or module of named commands; may be repeated")
+	fs.Var(&c.commands.items, "commands", "`file` or module of named commands; may be repeated")
 	fs.StringVar(&c.policy.file, "policy", "", "policy `file`, JSON or YAML")
 	fs.StringVar(&c.policy.preset, "preset", "", "`name` of a built-in policy, put over the one in force")
 	fs.StringVar(&c.baseDir, "base-dir", "", "root `directory` of files; ABX_SERVER_BASE_DIR (default /home/user)")
-	fs.StringVar(&python, "python", "", "`interpreter` of Python commands; ABX_COMMANDS_PYTHON")
+	fs.StringVar(&c.commands.python, "python", "", "`interpreter` of Python commands; ABX_COMMANDS_PYTHON")
 	fs.Float64Var(&shutdown, "shutdown-timeout", 5, "`seconds` open requests may take when the server stops; ABX_SHUTDOWN_TIMEOUT")
 	fs.Var(choice{&c.logFormat, []string{"text", "json"}}, "log-format", "`format` of the log: text or json; ABX_LOG_FORMAT")
-	fs.BoolVar(&attached, "attached", false, "be the server of the Python program that started this one")
+	fs.Var(&c.commands.attached, "attached", "be the server of the Python program that started this one, over descriptors 3 and 4 or `those given`")
 	if status, ok = p.parse(fs, "Run the server until SIGINT or SIGTERM. SIGHUP reads the policy again.", args); !ok {
 		return nil, status, false
 	}
 	given := map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	c.given = given
 	if !(shutdown >= 0 && shutdown <= maxSeconds) { // also NaN
 		return nil, p.misused("serve", errors.New("--shutdown-timeout: expected a number of seconds, 0 or above")), false
 	}
@@ -79,7 +79,7 @@ func (p *program) serveConfig(args []string) (c *config, status int, ok bool) {
 	if given["shutdown-timeout"] {
 		c.shutdown = seconds(shutdown)
 	}
-	if err := c.check(e, given, commands, attached, envdPort); err != nil {
+	if err := c.check(e, given, envdPort); err != nil {
 		return nil, p.failed(err), false
 	}
 	return c, exitOK, true
@@ -107,17 +107,21 @@ func (c *config) fromEnvironment(e *environ, given map[string]bool) {
 	c.origins = e.names("ABX_SERVER_ALLOWED_ORIGINS", isOrigin, "an origin such as https://example.org")
 	c.hosts = e.names("ABX_SERVER_ALLOWED_HOSTS", isHostName, "a host name such as example.org")
 
+	if c.commands.python == "" {
+		c.commands.python = e.get("ABX_COMMANDS_PYTHON")
+	}
+	c.commands.timeout = e.seconds("ABX_COMMANDS_TIMEOUT", 0, false)
+	c.commands.threads = int(e.integer("ABX_COMMANDS_MAX_CONCURRENCY", 256, 1, math.MaxInt32))
+
 	// What belongs to parts that this build lacks is checked all the same: a
 	// bad value stops the start whether or not it matters today.
-	e.seconds("ABX_COMMANDS_TIMEOUT", 0, false)
-	e.integer("ABX_COMMANDS_MAX_CONCURRENCY", 256, 1, math.MaxInt32)
 	e.integer("ABX_ENVD_MAX_MESSAGE_BYTES", 64<<20, 1, math.MaxInt64)
 	e.integer("ABX_ENVD_REPLAY_BYTES", 1<<20, 0, math.MaxInt64)
 	e.integer("ABX_ENVD_DRAIN_MS", 0, 0, math.MaxInt32)
 }
 
 // check refuses impossible values, each with one line that names it.
-func (c *config) check(e *environ, given map[string]bool, commands list, attached bool, envdPort int) error {
+func (c *config) check(e *environ, given map[string]bool, envdPort int) error {
 	envd := e.integer("ABX_ENVD_PORT", 0, 0, maxPort)
 	if given["envd-port"] {
 		envd = int64(envdPort)
@@ -133,13 +137,8 @@ func (c *config) check(e *environ, given map[string]bool, commands list, attache
 			return &failure{"configuration", fmt.Errorf("%s: %d is not a port from 0 to %d", o.name, o.port, maxPort)}
 		}
 	}
-	switch {
-	case envd != 0:
+	if envd != 0 {
 		return &failure{"configuration", errors.New("--envd-port: the envd protocol is not in this build")}
-	case attached:
-		return &failure{"commands", errors.New("--attached: named commands are not in this build")}
-	case len(commands) > 0:
-		return &failure{"commands", fmt.Errorf("%s: named commands are not in this build", commands[0])}
 	}
 	dir, err := filepath.Abs(c.baseDir)
 	if err != nil {

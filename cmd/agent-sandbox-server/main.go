@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
+	"github.com/agent-sandbox/agent-sandbox-server/registry"
 )
 
 // version is set by the build: -ldflags "-X main.version=1.2.3".
@@ -61,6 +63,8 @@ func run(ctx context.Context, args, env []string, _ io.Reader, stdout, stderr io
 		return p.version(args)
 	case "api":
 		return p.api(args)
+	case "install-shim":
+		return p.installShim(args)
 	}
 	return p.misused("", fmt.Errorf("unknown command %q", command))
 }
@@ -73,6 +77,7 @@ Commands:
   serve          run the server; what happens without a command too
   healthcheck    exit 0 if a server is healthy, 1 if not
   check-config   show what a policy allows, or what is wrong with it
+  install-shim   let Python programs use this server
   api            print the OpenAPI document of all endpoints
   version        print the version
 
@@ -95,9 +100,13 @@ func (p *program) misused(command string, err error) int {
 	return exitUsage
 }
 
-// failed reports what stopped a command, in one line.
+// failed reports what stopped a command, in one line. Below it stands the
+// traceback of Python code, if that was it.
 func (p *program) failed(err error) int {
 	_, _ = fmt.Fprintln(p.stderr, oneLine(err.Error()))
+	if e, ok := errors.AsType[*registry.LoadError](err); ok && e.Trace != "" {
+		_, _ = io.WriteString(p.stderr, e.Trace)
+	}
 	return exitFailed
 }
 

@@ -19,6 +19,10 @@ type policySource struct {
 	env          *environ
 	ambient      string // the file read when nothing names one
 	reload       bool   // the server is running: nothing may block
+
+	// What the loaded commands say: a policy document, and switches of groups.
+	code       []byte
+	codeGroups map[string]bool
 }
 
 // The most bytes read of a file. Documents are bounded to 1 MiB by their
@@ -37,6 +41,8 @@ func (s policySource) document() (d *policy.Document, file string, err error) {
 	switch named := s.env.get("ABX_SERVER_POLICY_FILE"); {
 	case s.file != "":
 		file = s.file
+	case s.code != nil && s.preset == "":
+		d, err = policy.Parse(s.code, policy.JSON)
 	case inline != "":
 		d, err = policy.Parse([]byte(inline), policy.JSON)
 	case named != "":
@@ -126,6 +132,7 @@ func (s policySource) load(rows []policy.Row) (*loadedPolicy, error) {
 	}
 	p, err := policy.Compile(d, rows, policy.Options{
 		EnvGroups:   groups,
+		CodeGroups:  s.codeGroups,
 		ServerToken: s.env.get("ABX_SERVER_TOKEN") != "",
 		Getenv:      s.env.get,
 		ReadFile:    func(name string) ([]byte, error) { return readBounded(name, maxTokenFile) },

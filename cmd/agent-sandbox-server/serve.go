@@ -23,6 +23,7 @@ import (
 	"github.com/agent-sandbox/agent-sandbox-server/internal/watch"
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
 	"github.com/agent-sandbox/agent-sandbox-server/pty"
+	"github.com/agent-sandbox/agent-sandbox-server/registry"
 )
 
 // closeLimit bounds the whole stop after the last request: programs get two
@@ -50,7 +51,10 @@ func (p *program) serve(ctx context.Context, args []string) int {
 	if !ok {
 		return status
 	}
-	s, err := p.start(ctx, c)
+	s, err := p.startUnless(ctx, signals, c)
+	if errors.Is(err, errInterrupted) {
+		return exitOK
+	}
 	if err != nil {
 		return p.failed(err)
 	}
@@ -65,6 +69,9 @@ type server struct {
 	gate   *api.Gate
 	source policySource
 	rows   []policy.Row
+
+	commands *registry.Registry
+	tokenEnv atomic.Pointer[[]string] // variables that tokens were read from
 
 	policy   atomic.Pointer[policy.Policy]
 	stopping chan struct{}
@@ -96,7 +103,7 @@ func (p *program) start(ctx context.Context, c *config) (*server, error) {
 	lines := newSink(p.stderr, c.logFormat)
 	s := &server{
 		config: c, lines: lines, log: slog.New(logHandler(lines, c.logFormat)),
-		source: c.policy, stopping: make(chan struct{}),
+		source: c.policy, stopping: make(chan struct{}), commands: &registry.Registry{},
 	}
 	s.pty.Store("off")
 	concealed := concealEnv(func(name string) bool { return holdsSecret(name, nil) })
@@ -134,9 +141,13 @@ func (s *server) assemble(ctx context.Context, env []string) error {
 	watches := watch.New()
 	s.closeLater("watches", func(context.Context) error { watches.Close(); return nil })
 
+	vars := childenv.New(env)
+	if err := s.loadCommands(ctx, procs, vars, workdir); err != nil {
+		return err
+	}
 	rooms := &endpoints.Server{
 		Version: version, Files: files, Procs: procs, Watches: watches, Terminals: terminals,
-		Env: childenv.New(env), Workdir: workdir, Ready: s.ready,
+		Env: vars, Workdir: workdir, Commands: s.commands, Ready: s.ready,
 	}
 	table := rooms.Table()
 	s.rows = api.Rows(table)
@@ -168,11 +179,27 @@ func (s *server) adopt() (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := concealEnv(func(name string) bool { return holdsSecret(name, loaded.tokenEnv) }); err != nil {
-		s.log.Warn(notConcealed, "err", err)
-	}
+	s.conceal(loaded.tokenEnv)
 	s.policy.Store(loaded.Policy)
 	return loaded.Policy, nil
+}
+
+// conceal hides the variables that tokens were read from.
+func (s *server) conceal(tokenEnv []string) {
+	s.tokenEnv.Store(&tokenEnv)
+	if err := concealEnv(s.secret); err != nil {
+		s.log.Warn(notConcealed, "err", err)
+	}
+	s.commands.SetEnv(nil, tokenEnv)
+}
+
+// secret tells whether a variable is hidden from template code too.
+func (s *server) secret(name string) bool {
+	var tokenEnv []string
+	if names := s.tokenEnv.Load(); names != nil {
+		tokenEnv = *names
+	}
+	return holdsSecret(name, tokenEnv)
 }
 
 // open listens and says where.
@@ -233,6 +260,9 @@ func (s *server) lint() {
 
 func (s *server) ready() (commands, pty string) {
 	pty, _ = s.pty.Load().(string)
+	if !s.commands.Ready() {
+		return "degraded", pty
+	}
 	return "ready", pty
 }
 
@@ -248,6 +278,9 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) int {
 	for waiting := true; waiting; {
 		select {
 		case <-ctx.Done():
+			waiting = false
+		case <-s.commands.Ended():
+			s.log.Info("stopping", "because", "the program with the commands has ended or wants it")
 			waiting = false
 		case err := <-failed:
 			s.log.Error("a listener failed", "err", err)

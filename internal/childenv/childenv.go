@@ -19,6 +19,9 @@ import (
 type Store struct {
 	start map[string]string
 
+	turn  sync.Mutex // one change at a time, the telling included
+	watch func(set map[string]string, unset []string)
+
 	mu      sync.RWMutex
 	overlay map[string]*string // nil: unset
 }
@@ -47,10 +50,23 @@ const MaxBytes = 1 << 20
 // MaxBytes.
 var ErrTooLarge = errors.New("the environment would be too large")
 
+// Watch has f called with every change before Change returns, one after the
+// other. It is called once, before the first change.
+func (s *Store) Watch(f func(set map[string]string, unset []string)) { s.watch = f }
+
 // Change sets variables and then unsets others, in one step, and returns the
 // sorted names of those that were there and are no more. On an error, which is
 // [ErrTooLarge], nothing has changed.
 func (s *Store) Change(set map[string]string, unset []string) (removed []string, err error) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	if removed, err = s.change(set, unset); err == nil && s.watch != nil {
+		s.watch(set, unset)
+	}
+	return removed, err
+}
+
+func (s *Store) change(set map[string]string, unset []string) (removed []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := merge(s.start, s.overlay, everything)
