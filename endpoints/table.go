@@ -57,6 +57,7 @@ func (s *Server) Table() []api.Endpoint {
 		s.watching(),
 		s.searching(),
 		s.archives(),
+		s.content(),
 		s.extracting(),
 		s.process(),
 		s.terminals(),

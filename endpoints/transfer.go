@@ -68,61 +68,90 @@ func uploadAlso(ctx context.Context, c *api.Call, _ uploadIn) (uploadOut, error)
 	return receive(ctx, c, true)
 }
 
-// receive writes the file a JSON body holds. The members that say where and
-// how may come behind the content, so a short content waits in memory. A long
-// one goes to the unfinished file at once if its path is known by then; only
-// when a later member asks for another way of writing is it copied.
+// receive writes the file a JSON body holds.
 func receive(ctx context.Context, c *api.Call, contentIsBase64 bool) (uploadOut, error) {
-	var in, early uploadIn
-	content := &spool{limit: c.MaxUpload(c.Rule)}
-	defer content.Close()
-	err := c.Members(&in, []string{"content_base64", "content"}, func(name string) (io.Writer, error) {
-		content.begin(name)
-		if in.Path.State != api.Good || name != "content_base64" {
-			return content, nil
-		}
-		// What can be refused before the bytes have come is refused now.
-		if err := judgeUpload(c, in.Path.V); err != nil {
-			return nil, err
-		}
-		early = in
-		content.bytes.early = func() (*guardfs.Writer, error) {
-			opt, err := early.options(c, c.Rule)
-			if err != nil {
-				return nil, err
-			}
-			return c.Guard(nil).Create(early.Path.V, opt)
-		}
-		return content, nil
-	})
-	if err != nil {
+	u := newIncoming(c)
+	defer u.content.Close()
+	if err := c.Members(&u.in, contentMembers, u.open); err != nil {
 		return uploadOut{}, err
 	}
-	opt, err := in.options(c, c.Rule)
-	if err != nil {
-		return uploadOut{}, err
-	}
-	if err := in.content(content, contentIsBase64); err != nil {
-		return uploadOut{}, err
-	}
-	if err := judgeUpload(c, in.Path.V); err != nil {
-		return uploadOut{}, err
-	}
-	if err := content.check(); err != nil {
-		return uploadOut{}, err
-	}
-	if w, ok := content.bytes.file.(*guardfs.Writer); ok && content.base64 && in.sameWay(early) {
-		return commit(ctx, w)
-	}
-	w, err := c.Guard(nil).Create(in.Path.V, opt)
+	w, err := u.finish(ctx, contentIsBase64)
 	if err != nil {
 		return uploadOut{}, err
 	}
 	defer w.Abort()
-	if err := content.copyTo(ctx, w); err != nil {
-		return uploadOut{}, err
-	}
 	return commit(ctx, w)
+}
+
+// contentMembers are the members whose text may be too long for memory.
+var contentMembers = []string{"content_base64", "content"}
+
+// incoming is a file in a JSON object while that is read. The members that say
+// where and how may come behind the content, so a short content waits in
+// memory. A long one goes to the unfinished file at once if its path is known
+// by then; only when a later member asks for another way of writing is it
+// copied.
+type incoming struct {
+	c       *api.Call
+	in      uploadIn // so far
+	early   uploadIn // as it was when the content began
+	content spool    // to be closed
+}
+
+func newIncoming(c *api.Call) *incoming {
+	return &incoming{c: c, content: spool{limit: c.MaxUpload(c.Rule)}}
+}
+
+// open makes what takes a content that begins.
+func (u *incoming) open(name string) (io.Writer, error) {
+	u.content.begin(name)
+	if u.in.Path.State != api.Good || name != "content_base64" {
+		return &u.content, nil
+	}
+	// What can be refused before the bytes have come is refused now.
+	if err := judgeUpload(u.c, u.in.Path.V); err != nil {
+		return nil, err
+	}
+	u.early = u.in
+	u.content.bytes.early = func() (*guardfs.Writer, error) {
+		opt, err := u.early.options(u.c, u.c.Rule)
+		if err != nil {
+			return nil, err
+		}
+		return u.c.Guard(nil).Create(u.early.Path.V, opt)
+	}
+	return &u.content, nil
+}
+
+// finish judges the whole object and gives the file with all its bytes, which
+// the caller ends.
+func (u *incoming) finish(ctx context.Context, contentIsBase64 bool) (*guardfs.Writer, error) {
+	opt, err := u.in.options(u.c, u.c.Rule)
+	if err != nil {
+		return nil, err
+	}
+	if err := u.in.content(&u.content, contentIsBase64); err != nil {
+		return nil, err
+	}
+	if err := judgeUpload(u.c, u.in.Path.V); err != nil {
+		return nil, err
+	}
+	if err := u.content.check(); err != nil {
+		return nil, err
+	}
+	if w, ok := u.content.bytes.file.(*guardfs.Writer); ok && u.content.base64 && u.in.sameWay(u.early) {
+		u.content.bytes.file = nil // the caller's now
+		return w, nil
+	}
+	w, err := u.c.Guard(nil).Create(u.in.Path.V, opt)
+	if err != nil {
+		return nil, err
+	}
+	if err := u.content.copyTo(ctx, w); err != nil {
+		w.Abort()
+		return nil, err
+	}
+	return w, nil
 }
 
 // sameWay tells whether two requests ask to write the same place in the same
@@ -138,7 +167,11 @@ func commit(ctx context.Context, w *guardfs.Writer) (uploadOut, error) {
 	if err != nil {
 		return uploadOut{}, err
 	}
-	return uploadOut{api.Name(res.Info.Path), res.Bytes, res.SHA256, res.Created, res.Info.ETag()}, nil
+	return uploaded(res), nil
+}
+
+func uploaded(res guardfs.Result) uploadOut {
+	return uploadOut{api.Name(res.Info.Path), res.Bytes, res.SHA256, res.Created, res.Info.ETag()}
 }
 
 // judgeUpload asks what the rules say of a name before the content is there.
@@ -232,10 +265,15 @@ func moment(f api.Field[any], name string) (time.Time, error) {
 }
 
 type downloadIn struct {
-	Path string `query:"path" doc:"The file."`
+	Path       string `query:"path" doc:"The file."`
+	Attachment bool   `query:"download" doc:"Of the bytes themselves: let a browser save them."`
+	Encoding   string `query:"encoding" doc:"Of the bytes themselves: gzip sends them compressed."`
 }
 
 func download(_ context.Context, c *api.Call, in downloadIn) (api.Body, error) {
+	if wantsBytes(c.R.Header) {
+		return openRaw(c, in)
+	}
 	f, info, err := openDownload(c, c.Rule, in.Path)
 	if err != nil {
 		return nil, err

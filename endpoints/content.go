@@ -1,0 +1,402 @@
+package endpoints
+
+import (
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/agent-sandbox/agent-sandbox-server/internal/api"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
+	"github.com/agent-sandbox/agent-sandbox-server/policy"
+)
+
+// content are the routes for files as they are, without JSON around their
+// bytes, and for many files at once. All are judged as an upload or a download.
+func (s *Server) content() []api.Endpoint {
+	get := api.Row{
+		Name: "files_content", As: "files_download_stream", Method: "GET", Path: "/files/content", Group: "file_ops",
+		Summary: "Read the bytes of a file, whole or in part.", Scopes: []string{"files:read"}, Paths: true,
+	}
+	put := api.Row{
+		Name: "files_content_put", As: "files_upload_stream", Method: "PUT", Path: "/files/content", Group: "file_ops",
+		Summary: "Write the bytes of a file.", Scopes: []string{"files:write"}, Paths: true, Op: policy.Write, Mutates: true,
+	}
+	form, many, change := put, put, put
+	form.Name, form.Method = "files_content_form", "POST"
+	form.Summary = "Write the files of a form (multipart/form-data) to a directory."
+	many.Name, many.Method, many.Path = "files_write_many", "POST", "/files/write-many"
+	many.Summary = "Write many files, each with its own outcome or all together."
+	change.Name, change.Method, change.Path = "files_chmod", "POST", "/files/chmod"
+	change.Summary = "Change the permissions of a file or a tree."
+	duplicate := api.Row{
+		Name: "files_copy", As: "files_download_stream", Method: "POST", Path: "/files/copy", Group: "file_ops",
+		Summary: "Copy a file or a directory.", Scopes: []string{"files:read", "files:write"}, Paths: true, Mutates: true,
+	}
+	return []api.Endpoint{
+		api.Unary(get, getContent),
+		api.Raw(put, putContent),
+		api.Raw(form, writeForm),
+		api.Transfer(many, writeMany),
+		api.Unary(duplicate, copyFiles),
+		api.Unary(change, chmodFile),
+	}
+}
+
+func getContent(_ context.Context, c *api.Call, in downloadIn) (api.Body, error) {
+	return openRaw(c, in)
+}
+
+// wantsBytes tells whether a caller names the type of plain bytes; a wildcard
+// is no wish.
+func wantsBytes(h http.Header) bool {
+	for _, line := range h.Values("Accept") {
+		for item := range strings.SplitSeq(line, ",") {
+			kind, params, err := mime.ParseMediaType(item)
+			if err != nil || kind != anyBytes {
+				continue
+			}
+			if q, err := strconv.ParseFloat(params["q"], 64); err != nil || q > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// rawFile is an answer of a file's own bytes. Size, tag and bytes are those of
+// one open file.
+type rawFile struct {
+	file       *os.File
+	info       guardfs.Info
+	status     int
+	part       span // of an answer with a body
+	gzip       bool
+	attachment bool
+}
+
+// openRaw judges and opens a file and picks what of it the headers ask for.
+func openRaw(c *api.Call, in downloadIn) (api.Body, error) {
+	if in.Encoding != "" && in.Encoding != "gzip" && in.Encoding != "identity" {
+		return nil, api.Invalidf("Invalid 'encoding': gzip or nothing")
+	}
+	f, info, err := openDownload(c, c.Rule, in.Path)
+	if err != nil {
+		return nil, err
+	}
+	r := &rawFile{
+		file: f, info: info, status: http.StatusOK, part: span{0, info.Size},
+		gzip: in.Encoding == "gzip", attachment: in.Attachment,
+	}
+	if err := r.choose(c.R.Header); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// choose applies conditions, then the range.
+func (r *rawFile) choose(h http.Header) error {
+	now := version{exists: true, tag: r.tag(), modified: r.info.Modified()}
+	cond := readConditions(h)
+	if !cond.holds(now) {
+		return preconditionFailed()
+	}
+	if cond.unchanged(now) {
+		r.status = http.StatusNotModified
+		return nil
+	}
+	asked := h.Values("Range")
+	if len(asked) != 1 || r.gzip || !ifRange(h.Get("If-Range"), now) {
+		return nil
+	}
+	part, kind := parseRange(asked[0], r.info.Size)
+	switch kind {
+	case partialRange:
+		r.status, r.part = http.StatusPartialContent, part
+	case unsatisfiableRange:
+		return &api.Error{
+			Status: http.StatusRequestedRangeNotSatisfiable, Type: "ValueError", Code: "range_not_satisfiable",
+			Msg:    "The file has " + strconv.FormatInt(r.info.Size, 10) + " bytes",
+			Header: map[string]string{"Content-Range": "bytes */" + strconv.FormatInt(r.info.Size, 10)},
+		}
+	}
+	return nil
+}
+
+// tag is weak when the bytes sent are not the file's own.
+func (r *rawFile) tag() string {
+	if r.gzip {
+		return "W/" + r.info.ETag()
+	}
+	return r.info.ETag()
+}
+
+// Status implements [api.Statuser].
+func (r *rawFile) Status() int { return r.status }
+
+// Close implements [io.Closer].
+func (r *rawFile) Close() error { return r.file.Close() }
+
+// Header implements [api.Body].
+func (r *rawFile) Header(h http.Header) {
+	h.Set("ETag", r.tag())
+	h.Set("Last-Modified", r.info.Modified().Format(http.TimeFormat))
+	h.Set("Cache-Control", "private, no-cache")
+	h.Set("X-File-Path", headerPath(r.info.Path))
+	h.Set("X-File-Mode", octalText(r.info.Mode))
+	if r.status == http.StatusNotModified {
+		return
+	}
+	h.Set("Content-Type", mimeType(r.info.Name))
+	h.Set("X-Content-Type-Options", "nosniff")
+	// A page from the sandbox must not act as a page of this server's origin.
+	h.Set("Content-Security-Policy", "sandbox")
+	if r.attachment {
+		h.Set("Content-Disposition", attachment(r.info.Name))
+	}
+	if r.gzip {
+		h.Set("Content-Encoding", "gzip")
+		h.Set("Accept-Ranges", "none")
+		return
+	}
+	h.Set("Accept-Ranges", "bytes")
+	h.Set("Content-Length", strconv.FormatInt(r.part.n, 10))
+	if r.status == http.StatusPartialContent {
+		h.Set("Content-Range", r.part.of(r.info.Size))
+	}
+}
+
+// Send implements [api.Body]. A file that has become shorter than its header
+// said ends in an error.
+func (r *rawFile) Send(ctx context.Context, w io.Writer) error {
+	if r.gzip {
+		return r.sendZipped(ctx, w)
+	}
+	if _, err := r.file.Seek(r.part.from, io.SeekStart); err != nil {
+		return err
+	}
+	// Nothing between the file and the connection, so that the kernel copies.
+	n, err := io.Copy(w, &io.LimitedReader{R: r.file, N: r.part.n})
+	if err == nil && n < r.part.n {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+func (r *rawFile) sendZipped(ctx context.Context, w io.Writer) error {
+	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(z, contextReader{ctx, io.LimitReader(r.file, r.info.Size)})
+	if err == nil && n < r.info.Size {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return err
+	}
+	return z.Close()
+}
+
+// headerPath is a path in the form a header can hold: all but its plain
+// characters and slashes percent-encoded, byte by byte.
+func headerPath(path string) string {
+	return strings.ReplaceAll(url.PathEscape(path), "%2F", "/")
+}
+
+func octalText(mode uint32) string {
+	text := strconv.FormatUint(uint64(mode), 8)
+	return strings.Repeat("0", max(0, 4-len(text))) + text
+}
+
+// attachment is a Content-Disposition by which browsers save under a name.
+func attachment(name string) string {
+	if text := mime.FormatMediaType("attachment", map[string]string{"filename": name}); text != "" {
+		return text
+	}
+	return "attachment"
+}
+
+type putIn struct {
+	Path          string `query:"path" doc:"Where to write; parents are made."`
+	Overwrite     string `query:"overwrite" doc:"false: an existing file is an error."`
+	Mode          string `query:"mode" doc:"Permissions, octal, at most 0777."`
+	Mtime         string `query:"mtime" doc:"Time of modification: ISO 8601 or seconds."`
+	SHA256        string `query:"sha256" doc:"The content must have this checksum."`
+	CreateParents string `query:"create_parents" doc:"false: a missing parent is an error."`
+	Append        bool   `query:"append" doc:"Add to the end of the file."`
+	Offset        string `query:"offset" doc:"Go on with a file that has so many bytes; what arrives of a broken request stays."`
+}
+
+// putOut answers 201 for a new file.
+type putOut uploadOut
+
+// Status implements [api.Statuser].
+func (o putOut) Status() int {
+	if o.Created {
+		return http.StatusCreated
+	}
+	return http.StatusOK
+}
+
+// putContent writes the body. All that can be decided without it is decided
+// before the first byte is asked for.
+func putContent(ctx context.Context, c *api.Call, in putIn) (putOut, error) {
+	opt, err := in.options(c)
+	if err != nil {
+		return putOut{}, err
+	}
+	opt.If = readConditions(c.R.Header).judge
+	zipped := isZipped(c)
+	if !zipped && c.R.ContentLength > opt.Max {
+		return putOut{}, fileTooLarge(c.R.ContentLength, opt.Max)
+	}
+	w, err := c.Guard(nil).Create(in.Path, opt)
+	if err != nil {
+		return putOut{}, err
+	}
+	defer w.Abort()
+	body := c.Body()
+	if zipped {
+		body = &gunzip{src: kept{r: body}, left: opt.Max, limit: opt.Max}
+	}
+	if err := pour(ctx, w, body); err != nil {
+		return putOut{}, err
+	}
+	out, err := commit(ctx, w)
+	return putOut(out), err
+}
+
+// options are those of an upload by JSON, and an offset.
+func (in *putIn) options(c *api.Call) (guardfs.CreateOptions, error) {
+	up := uploadIn{
+		Path: given(in.Path), Mode: given(in.Mode), SHA256: given(in.SHA256),
+		Overwrite: onUnless(in.Overwrite), CreateParents: onUnless(in.CreateParents),
+		Append: api.Field[bool]{V: in.Append, State: api.Good},
+	}
+	if in.Mtime != "" {
+		up.Mtime = api.Field[any]{V: in.Mtime, State: api.Good}
+		if _, err := strconv.ParseFloat(in.Mtime, 64); err == nil {
+			up.Mtime.V = api.Number(in.Mtime)
+		}
+	}
+	opt, err := up.options(c, c.Rule)
+	if err != nil || in.Offset == "" {
+		return opt, err
+	}
+	at, err := strconv.ParseInt(in.Offset, 10, 64)
+	if err != nil || at < 0 {
+		return opt, api.Invalidf("Invalid 'offset'")
+	}
+	if in.Append {
+		return opt, api.Invalidf("'offset' and 'append' exclude each other")
+	}
+	opt.Offset = &at
+	return opt, nil
+}
+
+// given is a field of a query, where blank means absent.
+func given(s string) (f api.Field[string]) {
+	if s != "" {
+		f.V, f.State = s, api.Good
+	}
+	return f
+}
+
+// onUnless is a flag of a query that is on unless it is given otherwise.
+func onUnless(s string) (f api.Field[bool]) {
+	if s != "" {
+		f.V, f.State = api.Truthy(s), api.Good
+	}
+	return f
+}
+
+// isZipped tells whether a raw body is to be decoded; the gate has let no other
+// coding in.
+func isZipped(c *api.Call) bool {
+	return strings.EqualFold(c.R.Header.Get("Content-Encoding"), "gzip")
+}
+
+// gunzip decodes a body from its first read on. More than limit bytes are a
+// 413; a failure of the body stays what it is.
+type gunzip struct {
+	src   kept
+	z     *gzip.Reader
+	left  int64
+	limit int64
+}
+
+// Read implements [io.Reader].
+func (g *gunzip) Read(p []byte) (n int, err error) {
+	if g.z == nil {
+		if g.z, err = gzip.NewReader(&g.src); err != nil {
+			return 0, g.fault()
+		}
+	}
+	if int64(len(p)) > g.left+1 {
+		p = p[:g.left+1]
+	}
+	n, err = g.z.Read(p)
+	if g.left -= int64(n); g.left < 0 {
+		return n - 1, api.TooLarge(g.limit, "The content is larger than the limit of %d bytes", g.limit)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = g.fault()
+	}
+	return n, err
+}
+
+func (g *gunzip) fault() error {
+	if g.src.err != nil {
+		return g.src.err
+	}
+	return api.Invalidf("The body is not valid gzip")
+}
+
+// kept remembers why a source failed, for readers that say only that it did.
+type kept struct {
+	r   io.Reader
+	err error
+}
+
+// Read implements [io.Reader].
+func (k *kept) Read(p []byte) (int, error) {
+	n, err := k.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		k.err = err
+	}
+	return n, err
+}
+
+// preconditionFailed is the answer to a condition that does not hold.
+func preconditionFailed() error {
+	return api.Errorf(http.StatusPreconditionFailed, "ValueError", "precondition_failed", "The file is not as the request's conditions want it")
+}
+
+// judge is a condition of a write, for [guardfs.CreateOptions].
+func (c *conditions) judge(exists bool, info guardfs.Info) error {
+	now := version{exists: exists}
+	if exists {
+		now.tag, now.modified = info.ETag(), info.Modified()
+	}
+	if !c.holds(now) || c.noneMatch != nil && c.noneMatch.weakly(now) {
+		return preconditionFailed()
+	}
+	return nil
+}
+
+// version is what a condition is compared with.
+type version struct {
+	exists   bool
+	tag      string
+	modified time.Time
+}
