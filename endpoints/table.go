@@ -62,6 +62,7 @@ func (s *Server) Table() []api.Endpoint {
 		s.process(),
 		s.terminals(),
 		s.system(),
+		s.browsing(),
 		s.code(),
 		s.git(),
 	)

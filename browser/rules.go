@@ -1,0 +1,224 @@
+package browser
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/agent-sandbox/agent-sandbox-server/policy"
+)
+
+// judged is the endpoint whose rule holds for every address of the browser.
+const judged = "browser_navigate"
+
+// lookupTime bounds the resolving of one name.
+const lookupTime = 5 * time.Second
+
+// Resolver finds the addresses of a name. [net.Resolver] is one.
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// Rules judge addresses. They are safe for concurrent use and do not change.
+type Rules struct {
+	allow, deny   []policy.Glob
+	restricted    bool // allow was given, be it empty
+	blockPrivate  bool
+	allowLoopback bool
+}
+
+// NewRules reads the rules from the parameters of a policy rule.
+func NewRules(rule *policy.Rule) *Rules {
+	allow, restricted := rule.Strings("url_allow")
+	deny, _ := rule.Strings("url_deny")
+	r := &Rules{allow: globs(allow), deny: globs(deny), restricted: restricted}
+	r.blockPrivate, _ = rule.Bool("block_private_networks")
+	r.allowLoopback, _ = rule.Bool("allow_loopback")
+	return r
+}
+
+// globs compiles patterns, with schemes and hosts in lower case, as the
+// addresses are that they are compared with.
+func globs(patterns []string) []policy.Glob {
+	out := make([]policy.Glob, len(patterns))
+	for i, p := range patterns {
+		if scheme, rest, ok := strings.Cut(p, "://"); ok {
+			host, path, slash := strings.Cut(rest, "/")
+			p = strings.ToLower(scheme) + "://" + strings.ToLower(host)
+			if slash {
+				p += "/" + path
+			}
+		}
+		out[i] = policy.CompileGlob(p)
+	}
+	return out
+}
+
+// byURL tells whether whole addresses matter, not only hosts.
+func (r *Rules) byURL() bool { return r.restricted || len(r.deny) > 0 }
+
+func refuse(code policy.Code, text string) error {
+	d := policy.Refuse(code, text)
+	d.Endpoint = judged
+	return d.Err()
+}
+
+// Judge decides about an address that a caller wants to open, in the order of
+// the contract. A nil error permits; the others are [*policy.Denied].
+func (r *Rules) Judge(ctx context.Context, names Resolver, text string) error {
+	u, err := ParseURL(text)
+	web := err == nil && (u.Scheme == "http" || u.Scheme == "https")
+	if r.byURL() || r.blockPrivate {
+		if !web {
+			return refuse(policy.URLNotAllowed, "The address is not one of an http or https page")
+		}
+		if err := r.byPattern(u, text); err != nil {
+			return err
+		}
+		if err := r.private(ctx, names, u); err != nil {
+			return err
+		}
+	}
+	if !web || strings.ContainsFunc(text, blank) {
+		why := "not an absolute http or https address"
+		if err != nil {
+			why = err.Error()
+		}
+		return refuse(policy.URLInvalid, "Invalid URL: "+why)
+	}
+	return r.literal(u)
+}
+
+func blank(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) }
+
+// admit decides about an address that the browser itself asks for, but for
+// what its name resolves to, which the proxy looks at when it dials.
+func (r *Rules) admit(u URL) error {
+	if err := r.byPattern(u, ""); err != nil {
+		return err
+	}
+	if addr, err := netip.ParseAddr(u.name()); r.blockPrivate && (localName(u.name()) || err == nil && local(addr)) {
+		return refuse(policy.URLNotAllowed, "Private networks are blocked by policy")
+	}
+	return r.literal(u)
+}
+
+// resolved decides about what a name was resolved to.
+func (r *Rules) resolved(addrs []netip.Addr) error {
+	if !r.blockPrivate {
+		return nil
+	}
+	for _, a := range addrs {
+		if local(a) {
+			return refuse(policy.URLNotAllowed, "Private networks are blocked by policy")
+		}
+	}
+	return nil
+}
+
+// byPattern holds an address against the patterns; deny wins. raw is the text
+// it was given as, which deny patterns see too.
+func (r *Rules) byPattern(u URL, raw string) error {
+	forms := spellings(u)
+	for _, g := range r.deny {
+		if raw != "" && g.Match(raw) || matchesAny(g, forms) || matchesAny(g, plain(forms)) {
+			return refuse(policy.URLNotAllowed, "The address is denied by policy")
+		}
+	}
+	if !r.restricted {
+		return nil
+	}
+	for _, g := range r.allow {
+		if matchesAny(g, forms) {
+			return nil
+		}
+	}
+	return refuse(policy.URLNotAllowed, "The address is not among those allowed by policy")
+}
+
+func matchesAny(g policy.Glob, forms []string) bool {
+	for _, f := range forms {
+		if g.Match(f) {
+			return true
+		}
+	}
+	return false
+}
+
+// spellings are the ways to write an address that mean the same: with and
+// without the slash of an empty path, and a WebSocket as the page it is part
+// of. A final dot of the host is no difference.
+func spellings(u URL) []string {
+	if !strings.HasPrefix(u.Host, "[") {
+		u.Host = u.name()
+	}
+	forms := []string{u.String()}
+	if http, ok := map[string]string{"ws": "http", "wss": "https"}[u.Scheme]; ok {
+		u.Scheme = http
+		forms = append(forms, u.String())
+	}
+	if u.Path == "/" {
+		for _, f := range forms {
+			forms = append(forms, strings.TrimSuffix(f, "/"))
+		}
+	}
+	return forms
+}
+
+// plain are the forms with needless escapes undone: servers take %61 for a.
+func plain(forms []string) []string {
+	out := make([]string, 0, len(forms))
+	for _, f := range forms {
+		if strings.Contains(f, "%") {
+			out = append(out, unescape(f))
+		}
+	}
+	return out
+}
+
+// tunnel decides about a connection of which only host and port are known.
+func (r *Rules) tunnel(u URL) error {
+	if err := r.literal(u); err != nil {
+		return err
+	}
+	return nil
+}
+
+// private refuses a host any of whose addresses is not a public one. A name
+// that does not resolve passes: it cannot be reached either.
+func (r *Rules) private(ctx context.Context, names Resolver, u URL) error {
+	if !r.blockPrivate {
+		return nil
+	}
+	name := u.name()
+	if localName(name) {
+		return r.resolved([]netip.Addr{netip.IPv6Loopback()})
+	}
+	if addr, err := netip.ParseAddr(name); err == nil {
+		return r.resolved([]netip.Addr{addr})
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTime)
+	defer cancel()
+	addrs, err := names.LookupNetIP(ctx, "ip", name)
+	if err != nil {
+		return nil //nolint:nilerr // what cannot be found cannot be reached
+	}
+	return r.resolved(addrs)
+}
+
+// literal refuses hosts that are local by how they are written.
+func (r *Rules) literal(u URL) error {
+	name := u.name()
+	addr, err := netip.ParseAddr(name)
+	switch {
+	case localName(name), err == nil && loopback(addr):
+		if r.allowLoopback {
+			return nil
+		}
+	case err != nil, !local(addr):
+		return nil
+	}
+	return refuse(policy.URLDenied, "Local and private addresses are refused")
+}
