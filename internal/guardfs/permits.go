@@ -16,5 +16,9 @@ func (g *Guard) Permits(name string, i Info) bool {
 	if g.rules.DenyHardlinks && i.Kind == File && i.Nlink > 1 {
 		return false
 	}
+	if root, ok := g.named(name); ok && name == i.Path {
+		// It was opened by a path without links, so the roots need not be resolved.
+		return g.decide(name, name, policy.Roots{root}, policy.Read).OK()
+	}
 	return g.decide(name, i.Path, g.roots(), policy.Read).OK()
 }
