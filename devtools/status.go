@@ -2,7 +2,9 @@ package devtools
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -29,6 +31,47 @@ type FileStatus struct {
 	// in both, ignored '!'.
 	Index, Worktree byte
 	Submodule       bool
+}
+
+// maxStatusFiles bounds the files of one answer.
+const maxStatusFiles = 100_000
+
+// Status tells the branch and what is changed. Files that the rules deny are
+// left out.
+func (r *Repo) Status(ctx context.Context) (Status, error) {
+	p := &statusParser{}
+	cut := fields{max: maxField}
+	err := r.stream(ctx, r.invoke(
+		"status", "--porcelain=v2", "--branch", "-z", "--untracked-files=normal", "--ignore-submodules=dirty", "--find-renames",
+	), func(data []byte) error {
+		if err := cut.feed(data, p.field); err != nil {
+			return err
+		}
+		if len(p.Files) > maxStatusFiles {
+			p.Truncated = true
+			return errEnough
+		}
+		return nil
+	})
+	if err == nil && !p.Truncated {
+		err = p.end(cut)
+	}
+	if err == nil {
+		err = r.unchanged()
+	}
+	if err != nil {
+		return Status{}, err
+	}
+	p.Files = p.Files[:min(len(p.Files), maxStatusFiles)]
+	p.Files = slices.DeleteFunc(p.Files, func(f FileStatus) bool {
+		return !r.showsChange(change{path: f.Path, submodule: f.Submodule})
+	})
+	for i, f := range p.Files {
+		if f.RenamedFrom != "" && !r.shows(f.RenamedFrom) {
+			p.Files[i].RenamedFrom = ""
+		}
+	}
+	return p.Status, nil
 }
 
 var errStatus = errors.New("git status: unreadable output")
@@ -70,6 +113,14 @@ func (p *statusParser) field(b []byte) error {
 		return nil
 	}
 	return errStatus
+}
+
+// end tells whether the output was whole.
+func (p *statusParser) end(cut fields) error {
+	if p.renamed || len(cut.part) > 0 {
+		return errStatus
+	}
+	return nil
 }
 
 // changed reads "XY sub …" with that many further words before the name.
@@ -128,7 +179,7 @@ func (p *statusParser) header(s string) error {
 	return nil
 }
 
-// Fields cuts a stream at its NULs, for whatever pieces it comes in.
+// fields cuts a stream at its NULs, for whatever pieces it comes in.
 type fields struct {
 	part []byte
 	max  int

@@ -235,15 +235,15 @@ func (s *Server) runCode(ctx context.Context, c *api.Call, in codeIn) (api.Body,
 	o.Text("stderr", out.Err.Bytes())
 	o.Set("exit_code", st.Code)
 	o.Set("language", ip.language.Name)
-	o.Set("execution_time_ms", milliseconds(st.Ended.Sub(p.Started())))
+	o.Set("execution_time_ms", elapsedMS(st.Ended.Sub(p.Started())))
 	if out.Out.Truncated() || out.Err.Truncated() {
 		o.Set("truncated", true)
 	}
 	return o, nil
 }
 
-// milliseconds has two decimals.
-func milliseconds(d time.Duration) float64 {
+// elapsedMS has two decimals.
+func elapsedMS(d time.Duration) float64 {
 	return float64(max(d, 10*time.Microsecond).Round(10*time.Microsecond).Microseconds()) / 1000
 }
 

@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/agent-sandbox/agent-sandbox-server/devtools"
@@ -12,6 +15,9 @@ import (
 )
 
 func (s *Server) git() []api.Endpoint {
+	if s.Git == nil {
+		s.Git = devtools.NewGit(s.Procs)
+	}
 	read := func(name, path, summary string) api.Row {
 		return api.Row{
 			Name: name, Method: "GET", Path: path, Group: "dev_tools", Summary: summary,
@@ -49,27 +55,52 @@ type fileOut struct {
 	RenamedFrom    string `json:"renamed_from,omitempty"`
 }
 
+// repository opens the repository that a call is about. The caller closes it.
+func (s *Server) repository(ctx context.Context, c *api.Call, path string) (*devtools.Repo, error) {
+	r, err := s.Git.Open(ctx, s.gitCaller(c), cmp.Or(path, "."))
+	return r, gitError(err)
+}
+
+func (s *Server) gitCaller(c *api.Call) devtools.Caller {
+	return devtools.Caller{
+		Guard: c.Guard(nil), Op: c.Rule.Row.Op, Denies: c.Rule.Paths.HasDeny(),
+		Env: s.Env.Child(c.Policy, true),
+	}
+}
+
 func (s *Server) gitStatus(ctx context.Context, c *api.Call, in gitIn) (statusOut, error) {
-	dir, _, err := c.Guard(nil).Dir(cmp.Or(in.Path, "."), policy.Read)
+	r, err := s.repository(ctx, c, in.Path)
+	if err != nil {
+		return statusOut{}, err
+	}
+	defer r.Close()
+	st, err := r.Status(ctx)
 	if err != nil {
 		return statusOut{}, gitError(err)
 	}
-	defer dir.Close()
-	st, err := devtools.ReadStatus(ctx, s.Procs, s.Env.Child(c.Policy, true), dir)
-	if err != nil {
-		return statusOut{}, gitError(err)
+	out := statusOut{
+		Branch: cmp.Or(st.Branch, "HEAD (no branch)"), Detached: st.Branch == "", Truncated: st.Truncated,
+		Clean: len(st.Files) == 0 && !st.Truncated, Head: orNull(st.Head), Upstream: orNull(st.Upstream),
+		Files: make([]fileOut, len(st.Files)),
 	}
-	out := statusOut{Branch: cmp.Or(st.Branch, "HEAD (no branch)"), Clean: len(st.Files) == 0, Files: []fileOut{}, Detached: st.Branch == ""}
-	if st.Head != "" {
-		out.Head = &st.Head
+	if st.Tracked {
+		out.Ahead, out.Behind = &st.Ahead, &st.Behind
 	}
-	for _, f := range st.Files {
-		out.Files = append(out.Files, fileOut{
-			Path: strings.ToValidUTF8(f.Path, "\uFFFD"), Status: statusWord(f), RenamedFrom: f.RenamedFrom,
+	for i, f := range st.Files {
+		out.Files[i] = fileOut{
+			Path: f.Path, Status: statusWord(f), RenamedFrom: f.RenamedFrom,
 			IndexStatus: string(f.Index), WorktreeStatus: string(f.Worktree), Staged: f.Index != ' ' && f.Index != '?',
-		})
+		}
 	}
 	return out, nil
+}
+
+// orNull is nil for "".
+func orNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
 }
 
 // statusWords name git's letters.
@@ -89,17 +120,88 @@ func statusWord(f devtools.FileStatus) string {
 
 type diffIn struct {
 	gitIn
-	Staged string `query:"staged" doc:"true compares index and HEAD instead of work tree and index."`
-	File   string `query:"file" doc:"Only this file or directory, relative to path."`
+	Staged  string `query:"staged" doc:"true compares the index instead of the work tree."`
+	File    string `query:"file" doc:"Only this file or directory, relative to path."`
+	Ref     string `query:"ref" doc:"The commit to compare with; HEAD for the index and the index for the work tree by default."`
+	Base    string `query:"base" doc:"With ref: compare base with ref."`
+	Context string `query:"context" doc:"Lines around a change; 3 by default."`
 }
 
-func (s *Server) gitDiff(_ context.Context, c *api.Call, in diffIn) (api.Body, error) {
-	dir, _, err := c.Guard(nil).Dir(cmp.Or(in.Path, "."), policy.Read)
-	if err != nil {
-		return nil, gitError(err)
+func (in *diffIn) options() (o devtools.DiffOptions, err error) {
+	o = devtools.DiffOptions{Staged: api.Truthy(in.Staged), Ref: in.Ref, Base: in.Base, Context: -1}
+	for name, ref := range map[string]string{"ref": in.Ref, "base": in.Base} {
+		if !devtools.IsRef(ref) && ref != "" {
+			return o, api.Invalidf("Invalid '%s'", name)
+		}
 	}
-	defer dir.Close()
-	return nil, gitError(&devtools.GitError{Msg: "not a git repository"})
+	if o.Base != "" && o.Staged {
+		return o, api.Invalidf("'base' and 'staged' exclude each other")
+	}
+	if in.Context != "" {
+		if o.Context, err = strconv.Atoi(in.Context); err != nil || o.Context < 0 || o.Context > maxDiffContext {
+			return o, api.Invalidf("Invalid 'context': 0 to %d", maxDiffContext)
+		}
+	}
+	return o, nil
+}
+
+const maxDiffContext = 100_000
+
+type diffOut struct {
+	Diff      string    `json:"diff"`
+	Stats     diffStats `json:"stats"`
+	Truncated bool      `json:"truncated,omitempty" doc:"The patch is cut; the numbers are those of the whole."`
+}
+
+type diffStats struct {
+	Files      int `json:"files_changed"`
+	Insertions int `json:"insertions"`
+	Deletions  int `json:"deletions"`
+}
+
+func (s *Server) gitDiff(ctx context.Context, c *api.Call, in diffIn) (diffOut, error) {
+	o, err := in.options()
+	if err != nil {
+		return diffOut{}, err
+	}
+	r, err := s.repository(ctx, c, in.Path)
+	if err != nil {
+		return diffOut{}, err
+	}
+	defer r.Close()
+	if in.File != "" {
+		if o.File, err = fileIn(c, r, in.File); err != nil {
+			return diffOut{}, err
+		}
+	} else if c.Rule.Paths.HasDeny() {
+		return diffOut{}, policy.Refuse(policy.PathDenied, "Where paths are denied, a diff needs 'file'").Err()
+	}
+	d, err := r.Diff(ctx, o)
+	if err != nil {
+		return diffOut{}, gitError(err)
+	}
+	if d.Truncated {
+		d.Patch = strings.TrimSuffix(d.Patch, "\n") + "\n... (truncated at 1MB)"
+	}
+	return diffOut{Diff: d.Patch, Stats: diffStats{d.Files, d.Insertions, d.Deletions}, Truncated: d.Truncated}, nil
+}
+
+// fileIn is the absolute path of a file that a call names relative to the
+// directory it named.
+func fileIn(c *api.Call, r *devtools.Repo, name string) (string, error) {
+	if slices.Contains(strings.Split(name, "/"), "..") {
+		return "", api.Invalidf("'file' must not have a '..' component")
+	}
+	if !filepath.IsAbs(name) {
+		name = r.Dir() + "/" + name
+	}
+	if _, err := c.Guard(nil).Check(name, c.Rule.Row.Op); err != nil {
+		if d, ok := errors.AsType[*policy.Denied](err); ok {
+			return "", d.Prefix("file: ")
+		}
+		return "", err
+	}
+	return filepath.Clean(name), nil
 }
 
 // gitError is the answer to a failure of git.
@@ -112,10 +214,12 @@ func gitError(err error) error {
 		return api.Errorf(400, typ, "", "%s", g.Msg)
 	}
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, devtools.ErrGitMissing):
-		return api.Errorf(500, "FileNotFoundError", "", "git is not installed")
+		return api.Errorf(500, "FileNotFoundError", "", "Git is not installed")
 	case errors.Is(err, devtools.ErrGitTimeout):
-		return api.Errorf(408, "TimeoutError", "", "git timed out")
+		return api.Errorf(408, "TimeoutError", "", "Git took too long")
 	}
 	return err
 }

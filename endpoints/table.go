@@ -5,6 +5,7 @@ package endpoints
 import (
 	"slices"
 
+	"github.com/agent-sandbox/agent-sandbox-server/devtools"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/api"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/childenv"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
@@ -26,8 +27,10 @@ type Server struct {
 	// Background are the processes that outlive the requests which started
 	// them; Table makes it when it is nil.
 	Background *proc.Table
-	Env        *childenv.Store
-	Workdir    string // the server's working directory at start
+	// Git runs git; Table makes it when it is nil.
+	Git     *devtools.Git
+	Env     *childenv.Store
+	Workdir string // the server's working directory at start
 
 	// Commands are the named commands; nil is none.
 	Commands *registry.Registry
