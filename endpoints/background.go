@@ -85,7 +85,7 @@ func (s *Server) startProcess(ctx context.Context, c *api.Call, in startIn) (sta
 		return startOut{}, err
 	}
 	if in.Terminal.Set() {
-		return s.startOnTerminal(c, &in, wishes, place)
+		return s.startOnTerminal(c, &in, wishes, place) //nolint:contextcheck // a terminal outlives the request
 	}
 	l, err := s.prepare(c, c.Rule, &in.execIn)
 	if err != nil {

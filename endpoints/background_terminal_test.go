@@ -70,8 +70,16 @@ func TestProcessOnATerminalNeedsBothRights(t *testing.T) {
 func TestOddTerminalsOfProcesses(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	for _, bad := range []body{
-		{"pty": 5}, {"pty": true}, {"pty": []int{1}}, {"pty": body{"cols": 0}}, {"pty": body{"rows": 1001}}, {"pty": body{"cols": "x"}}, {"pty": body{"cols": nil}},
-		{"pty": body{}, "capture_output": true}, {"pty": body{}, "stdin": true}, {"pty": body{}, "detach": true},
+		{"pty": 5},
+		{"pty": true},
+		{"pty": []int{1}},
+		{"pty": body{"cols": 0}},
+		{"pty": body{"rows": 1001}},
+		{"pty": body{"cols": "x"}},
+		{"pty": body{"cols": nil}},
+		{"pty": body{}, "capture_output": true},
+		{"pty": body{}, "stdin": true},
+		{"pty": body{}, "detach": true},
 	} {
 		bad["command"] = "true"
 		status, out := r.call("POST", "/process/start", bad)

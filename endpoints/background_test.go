@@ -332,10 +332,9 @@ func TestWaitingEndsWithTheServer(t *testing.T) {
 		pid := r.start(body{"command": "sleep 1000", "capture_output": true})
 		for _, more := range []string{"?wait=60", "/output?wait=30", "/output?follow=1"} {
 			go func() {
-				if res := r.openIn(context.Background(), "GET", processPath(pid, more), nil); res != nil {
-					_, _ = io.Copy(io.Discard, res.Body)
-					res.Body.Close()
-				}
+				a := r.openIn(context.Background(), "GET", processPath(pid, more), nil)
+				defer a.hangUp()
+				_, _ = io.Copy(io.Discard, a.body)
 			}()
 		}
 		for _, more := range []string{"", "/output"} {

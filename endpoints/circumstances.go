@@ -30,8 +30,8 @@ type circumstances struct {
 // clients wait ten seconds more than they allow a command.
 const maxKillGrace = 8 * time.Second
 
-// read fills in what needs no decision.
-func (in *circumstances) read(spec *proc.Spec) error {
+// arrange fills in what needs no decision.
+func (in *circumstances) arrange(spec *proc.Spec) error {
 	if in.User.State == api.Wrong || in.User.State == api.Good && in.User.V == "" {
 		return api.Invalidf("Invalid 'user': a name or uid:gid")
 	}

@@ -77,12 +77,27 @@ func TestMemoryLimitBindsTheCommand(t *testing.T) {
 func TestOddCircumstances(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	for _, bad := range []body{
-		{"umask": 18}, {"umask": "888"}, {"umask": "1000"}, {"umask": "-1"},
-		{"nice": -1}, {"nice": 20}, {"nice": "5"}, {"nice": 1.5},
-		{"kill_grace": -1}, {"kill_grace": 9}, {"kill_grace": "1"}, {"kill_grace": 1e300},
-		{"limits": 5}, {"limits": []int{}}, {"limits": body{"cpu_seconds": 0}}, {"limits": body{"cpu_seconds": "5"}},
-		{"limits": body{"memory": 5}}, {"limits": body{"open_files": -1}}, {"limits": body{"processes": 0.5}},
-		{"user": 5}, {"user": ""},
+		{"umask": 18},
+		{"umask": "888"},
+		{"umask": "1000"},
+		{"umask": "-1"},
+		{"nice": -1},
+		{"nice": 20},
+		{"nice": "5"},
+		{"nice": 1.5},
+		{"kill_grace": -1},
+		{"kill_grace": 9},
+		{"kill_grace": "1"},
+		{"kill_grace": 1e300},
+		{"limits": 5},
+		{"limits": []int{}},
+		{"limits": body{"cpu_seconds": 0}},
+		{"limits": body{"cpu_seconds": "5"}},
+		{"limits": body{"memory": 5}},
+		{"limits": body{"open_files": -1}},
+		{"limits": body{"processes": 0.5}},
+		{"user": 5},
+		{"user": ""},
 	} {
 		bad["command"] = "true"
 		for _, door := range doors {

@@ -101,7 +101,7 @@ func (s *Server) prepare(c *api.Call, rule *policy.Rule, in *execIn) (l *launch,
 		return nil, err
 	}
 	l = &launch{argv: argv}
-	if err := in.circumstances.read(&l.how); err != nil {
+	if err := in.arrange(&l.how); err != nil {
 		return nil, err
 	}
 	limitTime(rule, &l.how, in.wanted())

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"runtime"
@@ -36,10 +37,8 @@ func TestOutputByCursor(t *testing.T) {
 		t.Error(d)
 	}
 	exact := func(i int, b64 string) any {
-		e := map[string]any{"data_base64": b64}
-		for k, v := range want[i].(map[string]any) {
-			e[k] = v
-		}
+		e := maps.Clone(want[i].(map[string]any))
+		e["data_base64"] = b64
 		return e
 	}
 	for query, c := range map[string]struct {
@@ -166,16 +165,13 @@ type rereader struct {
 
 // read takes up to n events in one connection; over says that the end came.
 func (x *rereader) read(n int) (over bool, err error) {
-	res, cancel := x.r.open("GET", x.path+"&since="+strconv.FormatInt(x.next, 10), nil)
-	if res == nil {
-		return false, errors.New("no answer")
-	}
-	defer cancel()
-	if res.StatusCode != http.StatusOK {
-		return false, fmt.Errorf("status %d", res.StatusCode)
+	a := x.r.open("GET", x.path+"&since="+strconv.FormatInt(x.next, 10), nil)
+	defer a.hangUp()
+	if a.status != http.StatusOK {
+		return false, fmt.Errorf("status %d", a.status)
 	}
 	var bad error
-	_, err = readEvents(res.Body, func(e event) bool {
+	_, err = readEvents(a.body, func(e event) bool {
 		switch e.name {
 		case "exit":
 			over = true

@@ -214,6 +214,7 @@ func (s *Server) shellStream(ctx context.Context, c *api.Call, in streamIn, ev *
 		feed.Close()
 		<-p.Done() // its place is taken as long as it runs
 	}()
+	//nolint:contextcheck // the stop is bounded by its own grace
 	defer when(c.Stopping(), func() { p.Stop(stopGrace, proc.ReasonShutdown, syscall.SIGTERM) })()
 
 	out := newLineStream(ev, c.Rule)

@@ -148,21 +148,24 @@ func readEvents(src io.Reader, more func(event) bool) ([]event, error) {
 	}
 }
 
-// open begins a request that the test will cut; cancel hangs up. There is no
-// response when it was cut before the answer began.
-func (r *rig) open(method, path string, in any) (res *http.Response, cancel func()) {
-	r.t.Helper()
-	ctx, hangUp := context.WithCancel(r.t.Context())
-	res = r.openIn(ctx, method, path, in)
-	return res, func() {
-		hangUp()
-		if res != nil {
-			res.Body.Close()
-		}
-	}
+// opened is an answer that a test may cut.
+type opened struct {
+	status int // 0: cut before the answer began
+	body   io.Reader
+	hangUp func()
 }
 
-func (r *rig) openIn(ctx context.Context, method, path string, in any) *http.Response {
+// open begins a request that hangUp cuts. The caller calls it in any case.
+func (r *rig) open(method, path string, in any) opened {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(r.t.Context())
+	a := r.openIn(ctx, method, path, in)
+	closeBody := a.hangUp
+	a.hangUp = func() { cancel(); closeBody() }
+	return a
+}
+
+func (r *rig) openIn(ctx context.Context, method, path string, in any) opened {
 	text, err := json.Marshal(in)
 	if err != nil {
 		panic(err)
@@ -171,11 +174,11 @@ func (r *rig) openIn(ctx context.Context, method, path string, in any) *http.Res
 	if err != nil {
 		panic(err)
 	}
-	res, err := r.http.Do(req)
+	res, err := r.http.Do(req) //nolint:bodyclose // hangUp closes it
 	if err != nil {
-		return nil
+		return opened{body: strings.NewReader(""), hangUp: func() {}}
 	}
-	return res
+	return opened{res.StatusCode, res.Body, func() { _ = res.Body.Close() }}
 }
 
 // start starts a background process.

@@ -125,7 +125,7 @@ func (s *Server) stopProcess(ctx context.Context, c *api.Call, in stopIn) (recor
 	if err != nil {
 		return record{}, err
 	}
-	e.Process.Stop(endGrace, "", unix.SIGTERM) // whether or not the caller waits for it
+	e.Process.Stop(endGrace, "", unix.SIGTERM) //nolint:contextcheck // the caller need not wait for it
 	awaitExit(ctx, c, e, endGrace)
 	return recordOf(e), nil
 }
