@@ -129,6 +129,44 @@ func TestSignalAllReachesEverySession(t *testing.T) {
 	await(t, p.Done(), "done")
 }
 
+// TestStrangersHideNobody: dead children that other code has not waited for
+// yet lie in front of ours.
+func TestStrangersHideNobody(t *testing.T) {
+	m := newManager(t, Options{})
+	if !m.marks.on {
+		t.Skip("no marks here")
+	}
+	var others []*os.Process
+	forkMu.Lock()
+	for range 30 {
+		o, err := os.StartProcess("/bin/true", []string{"true"}, &os.ProcAttr{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		others = append(others, o)
+	}
+	forkMu.Unlock()
+	eventually(t, "all lie there", func() bool { return len(zombies()) == len(others) })
+	for range 5 {
+		if r := run(t, m, sh("(exit 3) & exit 4")); r.Code != 4 {
+			t.Errorf("%+v", r.Status)
+		}
+	}
+	for _, o := range others[:5] { // in time
+		if st, err := o.Wait(); err != nil || !st.Success() {
+			t.Errorf("%v %v", st, err)
+		}
+	}
+	began := time.Now()
+	eventually(t, "the rest is taken for orphans", func() bool { return len(zombies()) == 0 })
+	if d := time.Since(began); d > 5*foreignWait {
+		t.Errorf("one after the other: %v", d)
+	}
+	for _, o := range others[5:] {
+		_ = o.Release()
+	}
+}
+
 func TestCgroupsAreRemoved(t *testing.T) {
 	m := newManager(t, Options{})
 	if m.cgroups == nil {

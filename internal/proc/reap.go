@@ -3,6 +3,7 @@ package proc
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"strconv"
 	"syscall"
 	"time"
@@ -21,65 +22,94 @@ const foreignWait = 2 * time.Second
 // that blocks could not be ended.
 func (m *Manager) reap() {
 	defer close(m.reaperC)
-	var r reaper
+	strangers := map[int]time.Time{} // since when they lie there
 	again := time.NewTimer(time.Hour)
 	defer again.Stop()
 	for {
-		again.Reset(m.reapAll(&r))
+		again.Reset(m.reapAll(strangers))
 		select {
 		case <-m.chld:
 		case <-again.C:
 		case <-m.quit:
-			m.reapAll(&r) // what Close has just ended
+			m.reapAll(strangers) // what Close has just ended
 			return
 		}
 	}
 }
 
-// reaper remembers the stranger that lies in front.
-type reaper struct {
-	pid   int
-	since time.Time
-}
-
 // reapAll reaps what has ended and returns when to look again at the latest.
-func (m *Manager) reapAll(r *reaper) time.Duration {
+func (m *Manager) reapAll(strangers map[int]time.Time) time.Duration {
 	for {
 		pid := peek(unix.P_ALL, 0)
 		if pid == 0 {
+			clear(strangers)
 			m.cgroups.tidy()
 			return time.Hour
 		}
-		if m.collect(pid) {
-			continue
+		if !m.reapOne(pid) {
+			// It would be shown again and again, and hides who lies behind it.
+			return m.reapBehind(strangers)
 		}
-		// Not ours by the table. A start that is under way will put it there.
-		forkMu.Lock()
-		mine := m.lookup(pid) != nil
-		if k, ok := markOf(pid); !mine && ok && m.marks.ours(k) {
-			reapPID(pid, nil)
-			mine = true
-		}
-		forkMu.Unlock()
-		if mine {
-			continue
-		}
-		if r.pid != pid {
-			r.pid, r.since = pid, time.Now()
-		}
-		if !m.marks.on || time.Since(r.since) >= foreignWait {
-			reapPID(pid, nil)
-			r.pid = 0
-			continue
-		}
-		// The stranger hides others behind it: ask for ours one by one.
-		for _, p := range m.unreaped() {
-			if peek(unix.P_PID, p) != 0 {
-				m.collect(p)
-			}
-		}
-		return 20 * time.Millisecond
 	}
+}
+
+// reapBehind looks at every child, strangers or not.
+func (m *Manager) reapBehind(strangers map[int]time.Time) time.Duration {
+	now := time.Now()
+	seen := map[int]time.Time{}
+	for _, pid := range ownChildren() {
+		if peek(unix.P_PID, pid) == 0 || m.reapOne(pid) {
+			continue
+		}
+		since, known := strangers[pid]
+		if !known {
+			since = now
+		}
+		if now.Sub(since) >= foreignWait {
+			reapPID(pid, nil)
+			continue
+		}
+		seen[pid] = since
+	}
+	clear(strangers)
+	maps.Copy(strangers, seen)
+	m.cgroups.tidy()
+	return 20 * time.Millisecond
+}
+
+// reapOne reaps a child that has ended, unless it is a stranger.
+func (m *Manager) reapOne(pid int) bool {
+	if m.collect(pid) {
+		return true
+	}
+	// Not ours by the table. A start that is under way will put it there.
+	forkMu.Lock()
+	defer forkMu.Unlock()
+	if m.lookup(pid) != nil {
+		return true // the next look finds it
+	}
+	if m.marks.on {
+		if k, ok := markOf(pid); !ok || !m.marks.ours(k) {
+			return false
+		}
+	}
+	reapPID(pid, nil)
+	return true
+}
+
+// ownChildren lists our children, living or not.
+func ownChildren() []int {
+	self := unix.Getpid()
+	if out := children(self); len(out) > 0 {
+		return out
+	}
+	var out []int // no such files on this kernel
+	_ = eachProcess(func(pid int) {
+		if s, ok := readStat(pid); ok && s.ppid == self {
+			out = append(out, pid)
+		}
+	})
+	return out
 }
 
 // peek returns a child that has ended and leaves it in place, or 0.
@@ -103,16 +133,6 @@ func (m *Manager) lookup(pid int) *Process {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.byPID[pid]
-}
-
-func (m *Manager) unreaped() []int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	out := make([]int, 0, len(m.byPID))
-	for pid := range m.byPID {
-		out = append(out, pid)
-	}
-	return out
 }
 
 // collect marks a process of ours as ended and reaps it, under its lock: while

@@ -153,7 +153,7 @@ func TestCloseEndsEverythingButWhatIsDetached(t *testing.T) {
 	for _, name := range []string{"default", "no cgroups"} {
 		t.Run(name, func(t *testing.T) {
 			opts := variants[name]
-			opts.StopGrace = 500 * time.Millisecond
+			opts.StopGrace = 3 * time.Second
 			m, err := New(opts)
 			if err != nil {
 				t.Fatal(err)
@@ -162,7 +162,7 @@ func TestCloseEndsEverythingButWhatIsDetached(t *testing.T) {
 			detached := bash("sleep 7145 & sleep 7145")
 			detached.Detach = true
 			kept := start(t, m, detached)
-			polite := bash("trap 'echo bye >file; exit 6' TERM; : >up; while :; do sleep 0.02; done")
+			polite := bash("trap 'echo bye >file; exit 6' TERM; sleep 60 & : >up; wait")
 			polite.Dir = dir
 			p := start(t, m, polite)
 			stubborn := start(t, m, bash("trap '' TERM; sleep 7144 & sleep 7144 & wait"))
