@@ -132,19 +132,23 @@ func toFloat(v any) (value, bool) {
 		}
 		return floatValue(0), true
 	case json.Number:
-		f, _ := v.Float64() // huge ones become infinite
-		return floatValue(f), true
+		text := v.String()
+		whole := intText.MatchString(text)
+		if whole {
+			text = plainInt(text) // there is no minus zero among integers
+		}
+		f, _ := strconv.ParseFloat(text, 64) // huge ones become infinite
+		return floatValue(f), !whole || !math.IsInf(f, 0)
 	case string:
 		s, ok := asciiNumber(v)
 		if !ok {
 			return value{}, false
 		}
-		switch strings.ToLower(strings.TrimLeft(s, "+-")) {
-		case "inf", "infinity", "nan":
-		default:
-			if !pythonFloat.MatchString(s) {
-				return value{}, false
-			}
+		if pythonNaN.MatchString(s) {
+			return floatValue(math.NaN()), true
+		}
+		if !pythonFloat.MatchString(s) {
+			return value{}, false
 		}
 		f, _ := strconv.ParseFloat(strings.ReplaceAll(s, "_", ""), 64)
 		return floatValue(f), true
@@ -192,16 +196,21 @@ func toStrings(v any) (value, bool) {
 // Numbers as Python reads them from text that is ASCII and trimmed.
 var (
 	pythonInt   = regexp.MustCompile(`^[-+]?[0-9]+(_[0-9]+)*$`)
-	pythonFloat = regexp.MustCompile(`^[-+]?([0-9]+(_[0-9]+)*(\.([0-9]+(_[0-9]+)*)?)?|\.[0-9]+(_[0-9]+)*)([eE][-+]?[0-9]+(_[0-9]+)*)?$`)
+	pythonFloat = regexp.MustCompile(`^[-+]?(([0-9]+(_[0-9]+)*(\.([0-9]+(_[0-9]+)*)?)?|\.[0-9]+(_[0-9]+)*)([eE][-+]?[0-9]+(_[0-9]+)*)?|(?i:inf|infinity))$`)
+	pythonNaN   = regexp.MustCompile(`^[-+]?(?i:nan)$`)
 )
 
 // asciiNumber trims white space and writes decimal digits of all scripts as
-// ASCII.
+// ASCII. What is white space depends on whether all of it is ASCII; so it does
+// in Python.
 func asciiNumber(s string) (string, bool) {
-	s = strings.TrimFunc(s, func(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f })
+	if !strings.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf }) {
+		return strings.Trim(s, " \t\n\r\f\v"), true
+	}
 	if !utf8.ValidString(s) {
 		return "", false
 	}
+	s = strings.TrimFunc(s, func(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f })
 	return strings.Map(func(r rune) rune {
 		if r < utf8.RuneSelf || !unicode.Is(unicode.Nd, r) {
 			return r

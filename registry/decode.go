@@ -36,10 +36,7 @@ func (d *decoder) each(n *node, path string, known fields) error {
 		return fault(path, "expected a mapping, got %s", n.kind)
 	}
 	for i, key := range n.keys {
-		below := key
-		if path != "" {
-			below = path + "." + key
-		}
+		below := keyPath(path, key)
 		read := known[key]
 		if read == nil {
 			return fault(below, "unknown key")
@@ -49,6 +46,18 @@ func (d *decoder) each(n *node, path string, known fields) error {
 		}
 	}
 	return nil
+}
+
+// keyPath is the path of a member. A key that is no name is shown so that it
+// stays on one line.
+func keyPath(path, key string) string {
+	if len(key) > 100 || strings.ContainsFunc(key, unicode.IsControl) {
+		key = strconv.Quote(key[:min(len(key), 100)])
+	}
+	if path == "" {
+		return key
+	}
+	return path + "." + key
 }
 
 func (d *decoder) list(n *node, path string, read func(n *node, path string) error) error {
@@ -154,7 +163,7 @@ func (d *decoder) variables(n *node, path string, base []variable) ([]variable, 
 	}
 	out := slices.Clone(base)
 	for i, name := range n.keys {
-		below, item := path+"."+name, n.items[i]
+		below, item := keyPath(path, name), n.items[i]
 		switch {
 		case !variableName.MatchString(name):
 			return nil, fault(below, "no name of a variable")

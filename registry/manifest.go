@@ -163,9 +163,9 @@ func (d *decoder) groups(n *node, path string, out map[string]bool) error {
 	}
 	if n.kind == mapKind {
 		for i, name := range n.keys {
-			on, err := d.boolean(n.items[i], path+"."+name)
+			on, err := d.boolean(n.items[i], keyPath(path, name))
 			if err == nil {
-				err = set(name, on, path+"."+name)
+				err = set(name, on, keyPath(path, name))
 			}
 			if err != nil {
 				return err

@@ -119,7 +119,7 @@ func (s *spans) skipString() bool {
 	if s.pos >= len(s.text) || s.text[s.pos] != '"' {
 		return false
 	}
-	for i := s.pos + 1; ; i++ {
+	for i := s.pos + 1; i < len(s.text); i += 2 { // past what is escaped
 		n := bytes.IndexAny(s.text[i:], `"\`)
 		if n < 0 {
 			return false
@@ -128,8 +128,8 @@ func (s *spans) skipString() bool {
 			s.pos = i + 1
 			return true
 		}
-		i++ // what is escaped
 	}
+	return false
 }
 
 // skipValue passes any value: brackets that match, a string, or a word.
