@@ -67,7 +67,7 @@ func run(ctx context.Context, o options) (err error) {
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return err
 	}
-	if err := makeTree(filepath.Join(dir, "tree")); err != nil {
+	if _, err := smallTree.make(dir); err != nil {
 		return err
 	}
 

@@ -29,8 +29,12 @@ func rows() []row {
 		{name: "`GET /capabilities`", unit: seconds, sample: gets("/capabilities")},
 		{name: "`POST /shell` of `true`", unit: seconds, goal: goal{times: 1.5, limit: 1.5}, sample: shellTrue, limit: bareSpawn},
 		{name: "`POST /shell/stream`, 2.5 million lines (19 MB)", unit: seconds, goal: goal{times: 20}, rounds: 2, sample: streamShortLines, limit: bareSeq},
-		{name: "`GET /files/list`, 20,000 files, recursive", unit: seconds, goal: goal{times: 5}, sample: listTree, limit: findAll},
-		{name: "`POST /files/search` by name, 20,000 files", unit: seconds, goal: goal{times: 5}, sample: searchTree, limit: findNamed},
+		{name: "`GET /files/list`, 20,000 files, recursive", unit: seconds, goal: goal{times: 5}, sample: list(smallTree), limit: findAll(smallTree)},
+		{name: "`POST /files/search` by name, 20,000 files", unit: seconds, goal: goal{times: 5}, sample: searchNames(smallTree), limit: findNamed(smallTree)},
+		{name: "`GET /files/list`, 50,000 files, recursive", unit: seconds, goal: goal{times: 10}, rounds: 2, sample: list(largeTree), limit: findAll(largeTree)},
+		{name: "`POST /files/search` by name, 50,000 files", unit: seconds, goal: goal{times: 5, limit: 3}, rounds: 2, sample: searchNames(largeTree), limit: findNamed(largeTree)},
+		{name: "`POST /files/search` in 50,000 files, 48 MB", unit: seconds, goal: goal{limit: 3}, rounds: 2, sample: searchContent(largeTree), limit: grep(largeTree)},
+		{name: "`POST /files/archive` of 20,000 files, tar.gz", unit: seconds, rounds: 2, sample: pack(smallTree), limit: tarAll(smallTree)},
 		{name: "upload by the published client, 7 MB", unit: seconds, goal: goal{client: true}, sample: clientUpload, limit: clientUploadAlone},
 		{name: "download by the published client, 7 MB", unit: seconds, goal: goal{client: true}, sample: clientDownload, limit: clientDownloadAlone},
 		{name: "`PUT /files/content`, 256 MiB", unit: seconds, goal: goal{limit: 2}, rounds: 3, sample: rawPut, limit: barePut},
@@ -194,27 +198,93 @@ func bareSeq(ctx context.Context, _ *bench) ([]float64, error) {
 
 // ---- trees
 
-func listTree(ctx context.Context, b *bench, s *server) ([]float64, error) {
-	return each(1, func() error {
-		body, err := s.get(ctx, "/files/list?recursive=true&max_entries=100000&path="+b.path("tree"))
-		return counted(body, err, treeEntries)
-	})
+type (
+	sampler func(context.Context, *bench, *server) ([]float64, error)
+	limiter func(context.Context, *bench) ([]float64, error)
+)
+
+func list(t tree) sampler {
+	return func(ctx context.Context, b *bench, s *server) ([]float64, error) {
+		top, err := t.make(b.dir)
+		if err != nil {
+			return nil, err
+		}
+		return each(1, func() error {
+			body, err := s.get(ctx, "/files/list?recursive=true&max_entries=100000&path="+top)
+			return counted(body, err, t.entries())
+		})
+	}
 }
 
-func findAll(ctx context.Context, b *bench) ([]float64, error) {
-	return command(ctx, "find", b.path("tree"), "-printf", `%f %y %s %T@\n`)
+// on runs a program of this machine on a tree.
+func on(t tree, argv func(top string) []string) limiter {
+	return func(ctx context.Context, b *bench) ([]float64, error) {
+		top, err := t.make(b.dir)
+		if err != nil {
+			return nil, err
+		}
+		return command(ctx, argv(top)...)
+	}
 }
 
-func searchTree(ctx context.Context, b *bench, s *server) ([]float64, error) {
-	return each(1, func() error {
-		body, err := s.post(ctx, "/files/search",
-			fmt.Sprintf(`{"path": %q, "pattern": "*7.txt", "max_depth": 10, "max_results": 100000}`, b.path("tree")))
-		return counted(body, err, treeHits)
-	})
+func findAll(t tree) limiter {
+	return on(t, func(top string) []string { return []string{"find", top, "-printf", `%f %y %s %T@\n`} })
 }
 
-func findNamed(ctx context.Context, b *bench) ([]float64, error) {
-	return command(ctx, "find", b.path("tree"), "-type", "f", "-name", "*7.txt")
+func searchNames(t tree) sampler { return search(t, "", t.hits()) }
+
+func search(t tree, more string, hits int) sampler {
+	return func(ctx context.Context, b *bench, s *server) ([]float64, error) {
+		top, err := t.make(b.dir)
+		if err != nil {
+			return nil, err
+		}
+		pattern := "*7.txt"
+		if more != "" {
+			pattern = "*"
+		}
+		return each(1, func() error {
+			body, err := s.post(ctx, "/files/search",
+				fmt.Sprintf(`{"path": %q, "pattern": %q, "max_depth": 10, "max_results": 100000%s}`, top, pattern, more))
+			return counted(body, err, hits)
+		})
+	}
+}
+
+func findNamed(t tree) limiter {
+	return on(t, func(top string) []string { return []string{"find", top, "-type", "f", "-name", "*7.txt"} })
+}
+
+// searchContent is what the published server does not have.
+func searchContent(t tree) sampler {
+	ours := search(t, `, "content": "needle in"`, t.total()/oneIn)
+	return func(ctx context.Context, b *bench, s *server) ([]float64, error) {
+		if s == b.published {
+			return nil, errNotServed
+		}
+		return ours(ctx, b, s)
+	}
+}
+
+func grep(t tree) limiter {
+	return on(t, func(top string) []string { return []string{"grep", "-rn", "needle in", top} })
+}
+
+func pack(t tree) sampler {
+	return func(ctx context.Context, b *bench, s *server) ([]float64, error) {
+		top, err := t.make(b.dir)
+		if err != nil {
+			return nil, err
+		}
+		return each(1, func() error {
+			_, err := s.post(ctx, "/files/archive", fmt.Sprintf(`{"paths": [%q]}`, top))
+			return err
+		})
+	}
+}
+
+func tarAll(t tree) limiter {
+	return on(t, func(top string) []string { return []string{"tar", "czf", "-", "-C", top, "."} })
 }
 
 // counted fails unless an answer has as many named items as there are.

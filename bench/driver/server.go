@@ -24,6 +24,7 @@ const (
 const policyText = `{"endpoints": {
 	"files_list": {"limits": {"max_entries": 100000, "max_depth": 10}},
 	"files_search": {"limits": {"max_results": 100000, "max_depth": 10}},
+	"files_archive": {"limits": {"max_files": 100000}},
 	"files_upload_stream": {"limits": {"max_bytes": "2GiB", "max_request_bytes": "2GiB"}}}}`
 
 // program is something that can be started as a server.
