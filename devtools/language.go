@@ -105,6 +105,10 @@ const inlineBytes = 64 << 10
 // to a file in memory, so that nothing is left behind whatever happens; only
 // where a program insists on a name is there a private directory.
 func (l *Language) Snippet(program, code string) (*Snippet, error) {
+	return l.snippet(program, code, len(code) <= inlineBytes)
+}
+
+func (l *Language) snippet(program, code string, short bool) (*Snippet, error) {
 	i := slices.IndexFunc(l.runners, func(r runner) bool { return r.program == program })
 	if i < 0 {
 		return nil, fmt.Errorf("%s does not run %s", program, l.Name)
@@ -113,7 +117,7 @@ func (l *Language) Snippet(program, code string) (*Snippet, error) {
 	switch {
 	case r.file != "":
 		return r.inDirectory(code)
-	case r.inline != "" && len(code) <= inlineBytes:
+	case r.inline != "" && short:
 		return &Snippet{Argv: []string{program, r.inline, code}}, nil
 	}
 	script, err := memoryFile("snippet", []byte(code))

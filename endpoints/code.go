@@ -25,9 +25,17 @@ func (s *Server) code() []api.Endpoint {
 		Limits: []string{"timeout_seconds", "max_output_bytes"}, Params: []string{"languages"},
 		Exec: true,
 	}
-	return []api.Endpoint{
-		api.Unary(run, s.runCode),
+	like := func(name, method, path, summary string) api.Row {
+		r := run
+		r.Name, r.Method, r.Path, r.Summary, r.As = name, method, path, summary, run.Name
+		return r
 	}
+	stream := like("code_run_stream", "POST", "/code/run/stream", "Run a code snippet and stream what it prints and shows.")
+	stream.Streaming = true
+	return append([]api.Endpoint{
+		api.Unary(run, s.runCode),
+		api.Streaming(stream, s.streamCode),
+	}, s.contexts(like)...)
 }
 
 const (
@@ -45,6 +53,7 @@ type codeIn struct {
 	Timeout  api.Field[any]            `json:"timeout" doc:"Seconds the code may run; 30 by default, at most 300."`
 	Cwd      api.Field[string]         `json:"cwd" doc:"Working directory; the server's own by default."`
 	Env      api.Field[map[string]any] `json:"env" doc:"Variables to set over the server's environment."`
+	Context  api.Field[string]         `json:"context_id" doc:"Run in this context, which keeps variables; see /code/contexts."`
 	inputIn
 }
 
@@ -103,6 +112,7 @@ func codeOutput(rule *policy.Rule) int {
 type interpreter struct {
 	language *devtools.Language
 	program  string
+	cwd      string // where it runs, as answers show it
 	how      proc.Spec
 }
 
@@ -116,7 +126,7 @@ func (i *interpreter) close() {
 // judges directory and variables of the call. The caller closes it.
 func (s *Server) findInterpreter(c *api.Call, l *devtools.Language, cwd string, env map[string]string) (*interpreter, error) {
 	child := s.Env.Child(c.Policy, false)
-	in := &interpreter{language: l}
+	in := &interpreter{language: l, cwd: s.Workdir}
 	var found program
 	for _, name := range l.Programs() {
 		found, in.program = findProgram(name, child["PATH"], s.Workdir, false), name
@@ -133,11 +143,11 @@ func (s *Server) findInterpreter(c *api.Call, l *devtools.Language, cwd string, 
 	maps.Copy(child, env)
 	in.how = proc.Spec{Path: found.file, Env: childenv.List(child), Dir: s.Workdir, Grace: codeGrace}
 	if cwd != "" {
-		dir, _, err := c.Guard(nil).Dir(cwd, policy.Exec)
+		dir, real, err := c.Guard(nil).Dir(cwd, policy.Exec)
 		if err != nil {
 			return nil, cwdError(err)
 		}
-		in.how.DirFile = dir
+		in.how.DirFile, in.cwd = dir, real
 	}
 	if found.err != nil {
 		in.close()
@@ -210,6 +220,9 @@ func (s *Server) prepareCode(c *api.Call, in *codeIn) (*interpreter, *devtools.S
 }
 
 func (s *Server) runCode(ctx context.Context, c *api.Call, in codeIn) (api.Body, error) {
+	if in.Context.Set() {
+		return s.runCell(ctx, c, &in)
+	}
 	ip, snippet, err := s.prepareCode(c, &in)
 	if err != nil {
 		return nil, err
@@ -256,7 +269,7 @@ func (i *interpreter) failed(err error) error {
 }
 
 // codeTimedOut is the answer to code that ran too long, with what it printed.
-func codeTimedOut(after time.Duration, stdout, stderr []byte, cut bool) error {
+func codeTimedOut(after time.Duration, stdout, stderr []byte, cut bool) *api.Error {
 	out, cutOut := head(stdout)
 	errs, cutErr := head(stderr)
 	e := api.Errorf(408, "TimeoutError", "", "Code execution timed out after %gs", after.Seconds()).

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/agent-sandbox/agent-sandbox-server/devtools"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/api"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/childenv"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
@@ -64,7 +65,8 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	files := guardfs.New(func() string { return base }, base)
 	hub := watch.New()
 	terminals := pty.New(procs, pty.Options{})
-	s := &Server{Version: "test", Files: files, Procs: procs, Watches: hub, Terminals: terminals, Env: childenv.New(env), Workdir: base}
+	contexts := devtools.NewContexts(procs, devtools.ContextOptions{})
+	s := &Server{Version: "test", Files: files, Procs: procs, Watches: hub, Terminals: terminals, Contexts: contexts, Env: childenv.New(env), Workdir: base}
 	table := s.Table()
 	doc := policy.Empty()
 	if o.policy != "" {
@@ -92,6 +94,9 @@ func newRig(t *testing.T, o rigOptions) *rig {
 		defer cancel()
 		if err := terminals.Close(ctx); err != nil {
 			t.Errorf("closing the terminals: %v", err)
+		}
+		if err := contexts.Close(ctx); err != nil {
+			t.Errorf("closing the contexts: %v", err)
 		}
 		if err := procs.Close(ctx); err != nil {
 			t.Errorf("closing the process manager: %v", err)

@@ -27,6 +27,9 @@ type Server struct {
 	// Background are the processes that outlive the requests which started
 	// them; Table makes it when it is nil.
 	Background *proc.Table
+	// Contexts are the interpreters that keep variables; Table makes them when
+	// they are nil, and then nobody ends them.
+	Contexts *devtools.Contexts
 	// Git runs git; Table makes it when it is nil.
 	Git     *devtools.Git
 	Env     *childenv.Store

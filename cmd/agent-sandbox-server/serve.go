@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/agent-sandbox/agent-sandbox-server/devtools"
 	"github.com/agent-sandbox/agent-sandbox-server/endpoints"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/api"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/childenv"
@@ -138,6 +139,8 @@ func (s *server) assemble(ctx context.Context, env []string) error {
 	s.closeLater("processes", procs.Close)
 	terminals := pty.New(procs, pty.Options{IdleTimeout: c.ptyIdle})
 	s.closeLater("terminals", terminals.Close)
+	contexts := devtools.NewContexts(procs, devtools.ContextOptions{})
+	s.closeLater("contexts", contexts.Close)
 	watches := watch.New()
 	s.closeLater("watches", func(context.Context) error { watches.Close(); return nil })
 
@@ -146,7 +149,7 @@ func (s *server) assemble(ctx context.Context, env []string) error {
 		return err
 	}
 	rooms := &endpoints.Server{
-		Version: version, Files: files, Procs: procs, Watches: watches, Terminals: terminals,
+		Version: version, Files: files, Procs: procs, Watches: watches, Terminals: terminals, Contexts: contexts,
 		Env: vars, Workdir: workdir, Commands: s.commands, Ready: s.ready,
 	}
 	table := rooms.Table()
