@@ -17,6 +17,7 @@ import (
 // tenth of a start. All methods do nothing on nil.
 type cgroups struct {
 	root string
+	held *os.File // root, locked as long as the manager lives
 
 	mu       sync.Mutex
 	off      bool // a start into one failed
@@ -58,16 +59,37 @@ func newCgroups() *cgroups {
 		if err != nil {
 			return nil
 		}
-		c := &cgroups{root: name}
+		c := &cgroups{root: name, held: hold(name)}
 		if g := c.make(); g != nil && unix.Access(g.path+"/cgroup.kill", unix.W_OK) == nil {
 			c.free = append(c.free, g)
 			return c
 		} else if g != nil {
 			g.remove()
 		}
+		_ = c.held.Close()
 		_ = os.Remove(name)
 		return nil
 	}
+}
+
+// hold locks a directory, so that other servers know it is in use. A process
+// id would not tell them: they may live in another namespace of those.
+func hold(dir string) *os.File {
+	f, err := os.Open(dir)
+	if err == nil {
+		_ = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	return f
+}
+
+// inUse tells whether somebody holds a directory.
+func inUse(dir string) bool {
+	f, err := os.Open(dir)
+	if err != nil {
+		return true
+	}
+	defer f.Close()
+	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil
 }
 
 const cgroupPrefix = "agent-sandbox-"
@@ -79,7 +101,7 @@ func clearOld(own string) {
 	for _, root := range old {
 		id, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(root), cgroupPrefix), "-")
 		pid, err := strconv.Atoi(id)
-		if err != nil || unix.Kill(pid, 0) != unix.ESRCH {
+		if err != nil || unix.Kill(pid, 0) != unix.ESRCH || inUse(root) {
 			continue
 		}
 		inner, _ := filepath.Glob(root + "/*/cgroup.procs")
@@ -211,6 +233,7 @@ func (c *cgroups) close() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.held.Close()
 	for _, g := range append(c.free, c.filled...) {
 		g.remove()
 	}

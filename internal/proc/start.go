@@ -295,9 +295,10 @@ func (st *starting) forkOnce(path string, argv []string, attr *syscall.ProcAttr)
 }
 
 // cgroupError says that err may come from a fork into a cgroup: no clone3 here
-// (some seccomp filters), or a group that takes no processes.
+// (some seccomp filters), a group that takes no processes, or one that somebody
+// has removed.
 func cgroupError(err error) bool {
-	for _, e := range []error{unix.ENOSYS, unix.EPERM, unix.EBUSY, unix.EOPNOTSUPP, unix.EINVAL, unix.ENODEV} {
+	for _, e := range []error{unix.ENOSYS, unix.EPERM, unix.EBUSY, unix.EOPNOTSUPP, unix.EINVAL, unix.ENODEV, unix.ENOENT} {
 		if errors.Is(err, e) {
 			return true
 		}
