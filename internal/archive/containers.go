@@ -24,8 +24,8 @@ func newContainer(f Format, w io.Writer, o PackOptions) (container, error) {
 	case TarGz:
 		squeeze = gzip.NewWriter(w)
 	case TarZst:
-		// One goroutine and a small window: several archives may be made at once.
-		squeeze, err = zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(4<<20))
+		// One goroutine and little memory: several archives may be made at once.
+		squeeze, err = zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<20), zstd.WithLowerEncoderMem(true))
 	default:
 		squeeze = plain{w}
 	}
