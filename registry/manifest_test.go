@@ -175,7 +175,7 @@ commands:
       - {name: b, type: boolean, default: True}
       - {name: t, type: string_array, default: ["é", '"']}
       - {name: o, required: false}
-    argv: [printf, 1.50, "{who}"]
+    argv: [printf, "%s ", 1.50, 0o17, True, "{who}"]
     env: {B: mine}
     max_output_bytes: 4MB
     max_concurrency: 2
@@ -206,7 +206,7 @@ func TestManifestIsReadAsItIsMeant(t *testing.T) {
 	if g := r.Groups(); len(g) != 2 || !g["dev_tools"] || g["process"] {
 		t.Errorf("groups %v", g)
 	}
-	r.want("full", `{"who":"a"}`, `"1.50"`)
+	r.want("full", `{"who":"a"}`, `"1.50 0o17 True a "`)
 }
 
 func TestJSONManifestMeansTheSame(t *testing.T) {

@@ -185,10 +185,10 @@ func (d *decoder) items(n *node, path string, params []*param, depth int) ([]ite
 			it, err = d.conditional(n, path, params, depth)
 		case n.kind == listKind || n.kind == nullKind:
 			err = fault(path, "expected a string, got %s", n.kind)
-		case strings.Contains(n.text, "\x00"):
+		case strings.Contains(n.raw, "\x00"):
 			err = fault(path, "holds a NUL character")
 		default: // a number is the text it was written as
-			if it.template, err = parseTemplate(n.text, params); err != nil {
+			if it.template, err = parseTemplate(n.raw, params); err != nil {
 				err = fault(path, "%s", err)
 			}
 		}

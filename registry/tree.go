@@ -35,7 +35,8 @@ func (k kind) String() string {
 // node is one value of a manifest.
 type node struct {
 	kind  kind
-	text  string // of a scalar, as it was written
+	text  string // of a scalar; of a number in plain form
+	raw   string // of a scalar, as it was written
 	yes   bool   // of a boolean
 	items []*node
 	keys  []string // of a mapping, in order; items are the values
@@ -149,6 +150,8 @@ func at(n *yaml.Node, format string, args ...any) error {
 }
 
 var (
+	infText   = regexp.MustCompile(`^[-+]?\.(inf|Inf|INF)$`)
+	nanText   = regexp.MustCompile(`^\.(nan|NaN|NAN)$`)
 	intText   = regexp.MustCompile(`^[-+]?[0-9]+$`)
 	baseText  = regexp.MustCompile(`^0(o[0-7]+|x[0-9a-fA-F]+)$`)
 	floatText = regexp.MustCompile(`^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`)
@@ -158,7 +161,7 @@ var (
 func scalar(n *yaml.Node) (*node, error) {
 	const quoted = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
 	s := n.Value
-	out := &node{kind: stringKind, text: s}
+	out := &node{kind: stringKind, text: s, raw: s}
 	if n.Style&yaml.TaggedStyle != 0 {
 		switch n.Tag {
 		case "!!str", "!", "tag:yaml.org,2002:str":
@@ -171,11 +174,11 @@ func scalar(n *yaml.Node) (*node, error) {
 	}
 	switch s {
 	case "", "~", "null", "Null", "NULL":
-		return &node{text: s}, nil
+		return &node{text: s, raw: s}, nil
 	case "true", "True", "TRUE":
-		return &node{kind: boolKind, text: s, yes: true}, nil
+		return &node{kind: boolKind, text: "true", raw: s, yes: true}, nil
 	case "false", "False", "FALSE":
-		return &node{kind: boolKind, text: s}, nil
+		return &node{kind: boolKind, text: "false", raw: s}, nil
 	}
 	switch {
 	case intText.MatchString(s):
@@ -188,6 +191,8 @@ func scalar(n *yaml.Node) (*node, error) {
 		out.kind, out.text = intKind, strconv.FormatUint(i, 10)
 	case floatText.MatchString(s):
 		out.kind = floatKind
+	case infText.MatchString(s), nanText.MatchString(s):
+		out.kind, out.text = floatKind, strings.ToLower(strings.Replace(s, ".", "", 1))
 	}
 	return out, nil
 }
@@ -232,14 +237,14 @@ func (r *jsonReader) value(depth int) (*node, error) {
 	}
 	switch t := t.(type) {
 	case bool:
-		return &node{kind: boolKind, text: strconv.FormatBool(t), yes: t}, nil
+		return &node{kind: boolKind, text: strconv.FormatBool(t), raw: strconv.FormatBool(t), yes: t}, nil
 	case string:
-		return &node{kind: stringKind, text: t}, nil
+		return &node{kind: stringKind, text: t, raw: t}, nil
 	case json.Number:
 		if intText.MatchString(t.String()) {
-			return &node{kind: intKind, text: plainInt(t.String())}, nil
+			return &node{kind: intKind, text: plainInt(t.String()), raw: t.String()}, nil
 		}
-		return &node{kind: floatKind, text: t.String()}, nil
+		return &node{kind: floatKind, text: t.String(), raw: t.String()}, nil
 	case json.Delim:
 		if t == '[' {
 			return r.list(depth)
