@@ -97,6 +97,9 @@ func isPolicy(p part) bool {
 	if yaml.Unmarshal([]byte(p.text), &top) != nil {
 		return false
 	}
+	if _, manifest := top["commands"]; manifest {
+		return false
+	}
 	return slices.ContainsFunc(policyKeys, func(key string) bool { _, has := top[key]; return has })
 }
 

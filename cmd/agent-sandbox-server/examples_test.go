@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -24,10 +25,14 @@ func TestExamplesAreTrue(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("the examples need curl")
 	}
-	for _, guide := range []string{"files.md", "processes.md"} {
+	for _, guide := range []string{"files.md", "processes.md", "commands.md"} {
 		t.Run(guide, func(t *testing.T) {
 			blocks := shellBlocks(t, "../../docs/"+guide)
-			server := serveProcess(t, nil, "--pty-port", "0")
+			args := []string{"--pty-port", "0"}
+			if manifest := firstYAML(t, "../../docs/"+guide); manifest != "" {
+				args = append(args, "--commands", manifest)
+			}
+			server := serveProcess(t, nil, args...)
 			pty := server.log.await(t, `pty=127\.0\.0\.1:(\d+)`)[1]
 			here := strings.NewReplacer("127.0.0.1:9000", strings.TrimPrefix(server.url, "http://"), ":9001", ":"+pty)
 			there := strings.NewReplacer(server.base, "/home/user")
@@ -89,6 +94,26 @@ func shellBlocks(t *testing.T, file string) []shellBlock {
 		t.Fatalf("%s has no examples", file)
 	}
 	return out
+}
+
+// firstYAML is a file of the first block in YAML, which is a manifest of
+// commands that the examples need; "" when there is none.
+func firstYAML(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(text), "```yaml\n")
+	if !found {
+		return ""
+	}
+	manifest, _, _ := strings.Cut(rest, "```")
+	name := filepath.Join(t.TempDir(), "commands.yaml")
+	if err := os.WriteFile(name, []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
 }
 
 func (b shellBlock) compare(t *testing.T, got string) {
