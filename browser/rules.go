@@ -3,6 +3,7 @@ package browser
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -24,7 +25,8 @@ type Resolver interface {
 // Rules judge addresses. They are safe for concurrent use and do not change.
 type Rules struct {
 	allow, deny   []policy.Glob
-	restricted    bool // allow was given, be it empty
+	begins        []policy.Glob // what addresses can begin with that are allowed
+	restricted    bool          // allow was given, be it empty
 	blockPrivate  bool
 	allowLoopback bool
 }
@@ -33,27 +35,36 @@ type Rules struct {
 func NewRules(rule *policy.Rule) *Rules {
 	allow, restricted := rule.Strings("url_allow")
 	deny, _ := rule.Strings("url_deny")
-	r := &Rules{allow: globs(allow), deny: globs(deny), restricted: restricted}
+	r := &Rules{restricted: restricted}
+	for _, p := range deny {
+		r.deny = append(r.deny, policy.CompileGlob(lowered(p)))
+	}
+	for _, p := range allow {
+		p = lowered(p)
+		r.allow = append(r.allow, policy.CompileGlob(p))
+		for i := range p {
+			r.begins = append(r.begins, policy.CompileGlob(p[:i]))
+		}
+		r.begins = append(r.begins, policy.CompileGlob(p))
+	}
 	r.blockPrivate, _ = rule.Bool("block_private_networks")
 	r.allowLoopback, _ = rule.Bool("allow_loopback")
 	return r
 }
 
-// globs compiles patterns, with schemes and hosts in lower case, as the
-// addresses are that they are compared with.
-func globs(patterns []string) []policy.Glob {
-	out := make([]policy.Glob, len(patterns))
-	for i, p := range patterns {
-		if scheme, rest, ok := strings.Cut(p, "://"); ok {
-			host, path, slash := strings.Cut(rest, "/")
-			p = strings.ToLower(scheme) + "://" + strings.ToLower(host)
-			if slash {
-				p += "/" + path
-			}
-		}
-		out[i] = policy.CompileGlob(p)
+// lowered is a pattern with scheme and host in lower case, as the addresses are
+// that it is compared with.
+func lowered(pattern string) string {
+	scheme, rest, ok := strings.Cut(pattern, "://")
+	if !ok {
+		return pattern
 	}
-	return out
+	host, path, slash := strings.Cut(rest, "/")
+	pattern = strings.ToLower(scheme) + "://" + strings.ToLower(host)
+	if slash {
+		pattern += "/" + path
+	}
+	return pattern
 }
 
 // byURL tells whether whole addresses matter, not only hosts.
@@ -99,9 +110,6 @@ func (r *Rules) admit(u URL) error {
 	if err := r.byPattern(u, ""); err != nil {
 		return err
 	}
-	if addr, err := netip.ParseAddr(u.name()); r.blockPrivate && (localName(u.name()) || err == nil && local(addr)) {
-		return refuse(policy.URLNotAllowed, "Private networks are blocked by policy")
-	}
 	return r.literal(u)
 }
 
@@ -139,12 +147,7 @@ func (r *Rules) byPattern(u URL, raw string) error {
 }
 
 func matchesAny(g policy.Glob, forms []string) bool {
-	for _, f := range forms {
-		if g.Match(f) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(forms, g.Match)
 }
 
 // spellings are the ways to write an address that mean the same: with and
@@ -178,12 +181,47 @@ func plain(forms []string) []string {
 	return out
 }
 
-// tunnel decides about a connection of which only host and port are known.
+// tunnel decides about a connection of which only host and port are known, and
+// not yet what it is for.
 func (r *Rules) tunnel(u URL) error {
-	if err := r.literal(u); err != nil {
+	plain := u
+	plain.Scheme = "http"
+	err := r.host(u)
+	if err != nil && r.host(plain) == nil {
+		err = nil
+	}
+	if err != nil {
 		return err
 	}
-	return nil
+	return r.literal(u)
+}
+
+// secure decides about a connection whose content nobody can see. Its requests
+// are judged inside the browser, but for those of WebSockets.
+func (r *Rules) secure(u URL) error {
+	return r.host(u)
+}
+
+// host refuses a host of which no address could be allowed.
+func (r *Rules) host(u URL) error {
+	if !strings.HasPrefix(u.Host, "[") {
+		u.Host = u.name()
+	}
+	root := u.origin() + "/"
+	other := root + "\x00/\x00?\x00" // stands for any path
+	for _, g := range r.deny {
+		if g.Match(root) && g.Match(other) {
+			return refuse(policy.URLNotAllowed, "The host is denied by policy")
+		}
+	}
+	if !r.restricted || matchesAnyOf(r.begins, root) {
+		return nil
+	}
+	return refuse(policy.URLNotAllowed, "The host is not among those allowed by policy")
+}
+
+func matchesAnyOf(patterns []policy.Glob, s string) bool {
+	return slices.ContainsFunc(patterns, func(g policy.Glob) bool { return g.Match(s) })
 }
 
 // private refuses a host any of whose addresses is not a public one. A name

@@ -194,3 +194,16 @@ func (u URL) name() string {
 	}
 	return strings.TrimSuffix(u.Host, ".")
 }
+
+// Shown is how an address may be told in logs: without user information, query
+// and fragment, which may hold secrets. Of text that is no address there is
+// nothing to tell but its scheme.
+func Shown(text string) string {
+	u, err := ParseURL(text)
+	if err != nil {
+		scheme, _, _ := strings.Cut(text, ":")
+		return strings.ToValidUTF8(scheme[:min(len(scheme), 32)], "") + ":"
+	}
+	path, _, _ := strings.Cut(u.Path, "?")
+	return u.origin() + path
+}

@@ -5,6 +5,7 @@ package endpoints
 import (
 	"slices"
 
+	"github.com/agent-sandbox/agent-sandbox-server/browser"
 	"github.com/agent-sandbox/agent-sandbox-server/devtools"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/api"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/childenv"
@@ -24,6 +25,8 @@ type Server struct {
 	Watches *watch.Hub
 	// Terminals are the terminal sessions.
 	Terminals *pty.Manager
+	// Browser is the one Chrome; nil is none.
+	Browser *browser.Browser
 	// Background are the processes that outlive the requests which started
 	// them; Table makes it when it is nil.
 	Background *proc.Table

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/agent-sandbox/agent-sandbox-server/browser"
 	"github.com/agent-sandbox/agent-sandbox-server/devtools"
 	"github.com/agent-sandbox/agent-sandbox-server/endpoints"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/api"
@@ -141,6 +142,8 @@ func (s *server) assemble(ctx context.Context, env []string) error {
 	s.closeLater("terminals", terminals.Close)
 	contexts := devtools.NewContexts(procs, devtools.ContextOptions{})
 	s.closeLater("contexts", contexts.Close)
+	pages := browser.New(procs, browser.Options{Log: s.log})
+	s.closeLater("browser", pages.Close)
 	watches := watch.New()
 	s.closeLater("watches", func(context.Context) error { watches.Close(); return nil })
 
@@ -149,7 +152,7 @@ func (s *server) assemble(ctx context.Context, env []string) error {
 		return err
 	}
 	rooms := &endpoints.Server{
-		Version: version, Files: files, Procs: procs, Watches: watches, Terminals: terminals, Contexts: contexts,
+		Version: version, Files: files, Procs: procs, Watches: watches, Terminals: terminals, Contexts: contexts, Browser: pages,
 		Env: vars, Workdir: workdir, Commands: s.commands, Ready: s.ready,
 	}
 	table := rooms.Table()

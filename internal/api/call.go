@@ -113,6 +113,10 @@ func (c *Call) saw(path string, _ policy.Op, d policy.Decision) {
 	}
 }
 
+// Note adds a name to those of the audit line: what the call was about where
+// that is no path, such as an address.
+func (c *Call) Note(name string) { c.saw(name, policy.Read, policy.Allow()) }
+
 // Stopping is closed when the server begins to stop; streams then end.
 func (c *Call) Stopping() <-chan struct{} { return c.gate.Stopping }
 

@@ -1,0 +1,434 @@
+package browser
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
+)
+
+const (
+	startTime = 30 * time.Second // for Chrome to answer
+	setupTime = 10 * time.Second // for a new page to be ready
+	maxTabs   = 32
+	noise     = 16 << 10 // bytes of Chrome's own output that are kept
+)
+
+// engine is one running Chrome with its proxy and its pages.
+type engine struct {
+	b     *Browser
+	proc  *proc.Process
+	conn  *conn
+	proxy *proxy
+	wg    sync.WaitGroup // set-up of pages
+
+	mu       sync.Mutex
+	tabs     []*tab // in the order they appeared
+	sessions map[string]*tab
+	active   *tab
+	changed  broadcast
+	patterns bool // whether requests are intercepted
+}
+
+// start runs Chrome and waits until it answers and has reached the proxy. On
+// an error nothing is left of it.
+func start(ctx context.Context, b *Browser, rules *Rules, env map[string]string, profile string) (e *engine, err error) {
+	path := find(env)
+	if path == "" {
+		return nil, fmt.Errorf("%w: none is installed", ErrUnavailable)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	e = &engine{b: b, sessions: map[string]*tab{}}
+	defer func() {
+		if err != nil {
+			e.stop()
+			e = nil
+		}
+	}()
+	if e.proxy, err = newProxy(ctx, rules, b.names, b.dialer, b.log); err != nil {
+		return e, err
+	}
+	output := proc.NewBuffers(noise, proc.KeepTail)
+	if err := e.spawn(path, env, profile, output); err != nil {
+		return e, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	if err := e.greet(ctx); err != nil {
+		return e, fmt.Errorf("%w: it did not start (%w): %s", ErrUnavailable, err, lastLine(output.Err.Bytes()))
+	}
+	return e, nil
+}
+
+// spawn starts the process with the two pipes as descriptors 3 and 4.
+func (e *engine) spawn(path string, env map[string]string, profile string, output proc.Sink) error {
+	// What is left of a Chrome that was killed would keep the next one from
+	// using the profile.
+	for _, name := range []string{"SingletonLock", "SingletonSocket", "SingletonCookie"} {
+		_ = os.Remove(filepath.Join(profile, name))
+	}
+	toChrome, ours, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer toChrome.Close()
+	theirs, fromChrome, err := os.Pipe()
+	if err != nil {
+		_ = ours.Close()
+		return err
+	}
+	defer fromChrome.Close()
+	list := make([]string, 0, len(env))
+	for name, v := range env {
+		if !strings.EqualFold(name, "ABX_BROWSER_PATH") {
+			list = append(list, name+"="+v)
+		}
+	}
+	slices.Sort(list)
+	e.proc, err = e.b.procs.Start(context.Background(), proc.Spec{ //nolint:contextcheck // it outlives the call
+		Path: path, Argv: append([]string{path}, flags(e.proxy.addr(), profile)...), Env: list, Dir: profile,
+		Output: output, Files: []*os.File{toChrome, fromChrome},
+	})
+	if err != nil {
+		_ = ours.Close()
+		_ = theirs.Close()
+		return err
+	}
+	e.conn = newConn(ours, theirs, e.event)
+	e.wg.Go(func() { // whatever it was that ended, nothing of it stays
+		<-e.conn.lost
+		e.proc.End("")
+	})
+	return nil
+}
+
+func lastLine(text []byte) string {
+	lines := strings.Split(strings.TrimSpace(strings.ToValidUTF8(string(text), "\uFFFD")), "\n")
+	line := lines[len(lines)-1]
+	return line[:min(len(line), 200)]
+}
+
+// greet sets the browser up and waits for its first page.
+func (e *engine) greet(ctx context.Context) error {
+	if err := e.conn.call(ctx, "", "Browser.getVersion", nil, nil); err != nil {
+		return err
+	}
+	if err := e.intercept(ctx, e.proxy.rules.Load()); err != nil {
+		return err
+	}
+	if err := e.conn.call(ctx, "", "Browser.setDownloadBehavior", object{"behavior": "deny", "eventsEnabled": true}, nil); err != nil {
+		return err
+	}
+	if err := e.conn.call(ctx, "", "Target.setAutoAttach", object{
+		"autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true, "filter": []object{{"type": "page"}},
+	}, nil); err != nil {
+		return err
+	}
+	t, err := e.current(ctx)
+	if err != nil {
+		return err
+	}
+	return e.prime(ctx, t)
+}
+
+// prime sends the browser to the proxy once. The challenge is answered inside
+// Chrome, which then knows the secret for every later request, also of those
+// kinds that cannot answer a challenge.
+func (e *engine) prime(ctx context.Context, t *tab) error {
+	var nav struct {
+		Error string `json:"errorText"`
+	}
+	if err := t.call(ctx, "Page.navigate", object{"url": "http://" + primeHost + "/"}, &nav); err != nil {
+		return err
+	}
+	if nav.Error != "net::ERR_ABORTED" { // which is what "no content" looks like
+		return errors.New("the proxy cannot be reached: " + nav.Error)
+	}
+	return nil
+}
+
+// intercept pauses every request if whole addresses matter, else only the one
+// that learns the proxy's secret.
+func (e *engine) intercept(ctx context.Context, rules *Rules) error {
+	e.mu.Lock()
+	e.patterns = rules.byURL()
+	pattern := "http://" + primeHost + "/*"
+	if e.patterns {
+		pattern = "*"
+	}
+	e.mu.Unlock()
+	return e.conn.call(ctx, "", "Fetch.enable", object{
+		"handleAuthRequests": true, "patterns": []object{{"urlPattern": pattern}},
+	}, nil)
+}
+
+// adopt puts rules in force.
+func (e *engine) adopt(ctx context.Context, rules *Rules) error {
+	if e.proxy.rules.Load() == rules {
+		return nil
+	}
+	e.proxy.setRules(rules)
+	e.mu.Lock()
+	same := e.patterns == rules.byURL()
+	e.mu.Unlock()
+	if same {
+		return nil
+	}
+	return e.intercept(ctx, rules)
+}
+
+// alive tells whether Chrome can still be spoken with.
+func (e *engine) alive() bool {
+	select {
+	case <-e.conn.lost:
+		return false
+	default:
+		return true
+	}
+}
+
+// stop ends Chrome and everything that belongs to it.
+func (e *engine) stop() {
+	if e.proc != nil {
+		e.proc.End(proc.ReasonShutdown)
+	}
+	if e.conn != nil {
+		e.conn.close()
+	}
+	e.wg.Wait()
+	if e.proxy != nil {
+		e.proxy.close()
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, t := range e.tabs {
+		t.leave()
+	}
+	e.tabs, e.active, e.sessions = nil, nil, map[string]*tab{}
+}
+
+// event takes what Chrome tells, on the goroutine that reads.
+func (e *engine) event(m *message) {
+	if m.Session != "" {
+		e.mu.Lock()
+		t := e.sessions[m.Session]
+		e.mu.Unlock()
+		if t != nil {
+			t.event(m)
+		}
+		return
+	}
+	switch m.Method {
+	case "Target.attachedToTarget":
+		e.attached(m.Params)
+	case "Target.detachedFromTarget":
+		var p struct {
+			Session string `json:"sessionId"`
+		}
+		if json.Unmarshal(m.Params, &p) == nil {
+			e.detached(p.Session)
+		}
+	case "Fetch.requestPaused":
+		e.paused(m.Params)
+	case "Fetch.authRequired":
+		e.challenged(m.Params)
+	}
+}
+
+// paused lets a request go on, or not.
+func (e *engine) paused(params json.RawMessage) {
+	var p struct {
+		ID      string `json:"requestId"`
+		Request struct {
+			URL string `json:"url"`
+		} `json:"request"`
+	}
+	if json.Unmarshal(params, &p) != nil {
+		return
+	}
+	scheme, _, _ := strings.Cut(p.Request.URL, ":")
+	switch scheme {
+	case "http", "https":
+		u, err := ParseURL(p.Request.URL)
+		if err == nil && (u.Host == primeHost || e.proxy.rules.Load().admit(u) == nil) {
+			break
+		}
+		fallthrough
+	case "file", "chrome", "view-source", "filesystem", "ftp":
+		e.conn.post("", "Fetch.failRequest", object{"requestId": p.ID, "errorReason": "BlockedByClient"})
+		return
+	}
+	e.conn.post("", "Fetch.continueRequest", object{"requestId": p.ID})
+}
+
+// challenged answers a demand for credentials: the proxy's gets ours, a site's
+// goes its usual way.
+func (e *engine) challenged(params json.RawMessage) {
+	var p struct {
+		ID        string `json:"requestId"`
+		Challenge struct {
+			Source string `json:"source"`
+			Origin string `json:"origin"`
+		} `json:"authChallenge"`
+	}
+	if json.Unmarshal(params, &p) != nil {
+		return
+	}
+	answer := object{"response": "Default"}
+	if p.Challenge.Source == "Proxy" && p.Challenge.Origin == "http://"+e.proxy.addr() {
+		answer = object{"response": "ProvideCredentials", "username": proxyUser, "password": e.proxy.secret}
+	}
+	e.conn.post("", "Fetch.continueWithAuth", object{"requestId": p.ID, "authChallengeResponse": answer})
+}
+
+type targetInfo struct {
+	ID   string `json:"targetId"`
+	Type string `json:"type"`
+	URL  string `json:"url"`
+}
+
+// attached takes a new page in.
+func (e *engine) attached(params json.RawMessage) {
+	var p struct {
+		Session string     `json:"sessionId"`
+		Target  targetInfo `json:"targetInfo"`
+	}
+	if json.Unmarshal(params, &p) != nil || p.Target.Type != "page" {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.tabs) >= maxTabs { // a page that opens one after the other
+		e.conn.post("", "Target.closeTarget", object{"targetId": p.Target.ID})
+		return
+	}
+	t := newTab(e, p.Target, p.Session)
+	e.tabs = append(e.tabs, t)
+	e.sessions[p.Session] = t
+	if e.active == nil {
+		e.active = t
+	}
+	e.wg.Go(t.setup)
+	e.changed.send()
+}
+
+func (e *engine) detached(session string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t := e.sessions[session]
+	if t == nil {
+		return
+	}
+	delete(e.sessions, session)
+	e.tabs = slices.DeleteFunc(e.tabs, func(o *tab) bool { return o == t })
+	if e.active == t {
+		e.active = nil
+		if n := len(e.tabs); n > 0 {
+			e.active = e.tabs[n-1]
+		}
+	}
+	t.leave()
+	e.changed.send()
+}
+
+// tab finds a page; an empty id is the active one, which is made when there is
+// none.
+func (e *engine) tab(ctx context.Context, id string) (*tab, error) {
+	if id == "" {
+		return e.current(ctx)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, t := range e.tabs {
+		if t.id == id {
+			return t, nil
+		}
+	}
+	return nil, ErrNoTab
+}
+
+// current is the active page when it is ready.
+func (e *engine) current(ctx context.Context) (*tab, error) {
+	asked := false
+	for {
+		e.mu.Lock()
+		t, changed := e.active, e.changed.wait()
+		e.mu.Unlock()
+		if t != nil {
+			return t, t.awaitReady(ctx)
+		}
+		if !asked && e.alive() {
+			asked = true
+			if _, err := e.open(ctx); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		select {
+		case <-changed:
+		case <-e.conn.lost:
+			return nil, errLost
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// open makes a blank page in a window of its own, since a page in the
+// background of another's draws nothing.
+func (e *engine) open(ctx context.Context) (*tab, error) {
+	e.mu.Lock()
+	full := len(e.tabs) >= maxTabs
+	e.mu.Unlock()
+	if full {
+		return nil, ErrTabs
+	}
+	var made targetInfo
+	if err := e.conn.call(ctx, "", "Target.createTarget", object{"url": "about:blank", "newWindow": true}, &made); err != nil {
+		return nil, err
+	}
+	for {
+		e.mu.Lock()
+		changed := e.changed.wait()
+		i := slices.IndexFunc(e.tabs, func(t *tab) bool { return t.id == made.ID })
+		var t *tab
+		if i >= 0 {
+			t = e.tabs[i]
+		}
+		e.mu.Unlock()
+		if t != nil {
+			return t, t.awaitReady(ctx)
+		}
+		select {
+		case <-changed:
+		case <-e.conn.lost:
+			return nil, errLost
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// broadcast wakes all who wait. It is used under a lock of its owner.
+type broadcast struct{ ch chan struct{} }
+
+func (b *broadcast) wait() <-chan struct{} {
+	if b.ch == nil {
+		b.ch = make(chan struct{})
+	}
+	return b.ch
+}
+
+func (b *broadcast) send() {
+	if b.ch != nil {
+		close(b.ch)
+		b.ch = nil
+	}
+}

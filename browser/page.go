@@ -1,0 +1,108 @@
+package browser
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+)
+
+// Page is a page in the hands of [Browser.Do]. It must not be used after.
+type Page struct{ *tab }
+
+// revive gives a page whose renderer has died a new one, with nothing in it.
+func (t *tab) revive(ctx context.Context) error {
+	t.mu.Lock()
+	crashed := t.crashed
+	t.mu.Unlock()
+	if !crashed {
+		return nil
+	}
+	return t.blank(ctx)
+}
+
+func (t *tab) blank(ctx context.Context) error {
+	if err := t.call(ctx, "Page.navigate", object{"url": "about:blank"}, nil); err != nil {
+		return err
+	}
+	return t.await(ctx, func() (bool, time.Time) { return !t.crashed && t.stage["load"], time.Time{} })
+}
+
+// rescue makes a page usable again after a call whose time was over: a script
+// that does not end is ended, and when that is not enough, its process.
+func (t *tab) rescue(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rescueTime)
+	defer cancel()
+	if t.answers(ctx, 300*time.Millisecond) {
+		return
+	}
+	t.post("Runtime.terminateExecution", nil)
+	if t.answers(ctx, 1500*time.Millisecond) {
+		return
+	}
+	t.post("Page.crash", nil)
+	_ = t.await(ctx, func() (bool, time.Time) { return t.crashed, time.Time{} })
+}
+
+// answers tells whether the page runs a script within the time.
+func (t *tab) answers(ctx context.Context, limit time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := t.call(ctx, "Runtime.evaluate", object{"expression": "1"}, nil)
+	_, refused := errors.AsType[*protocolError](err)
+	return err == nil || refused
+}
+
+// exception is a script's failure.
+type exception struct {
+	Text      string        `json:"text"`
+	Exception *remoteObject `json:"exception"`
+}
+
+func (x *exception) message() string {
+	if x.Exception != nil {
+		if s := x.Exception.message(); s != "" {
+			return s
+		}
+	}
+	return x.Text
+}
+
+type evaluated struct {
+	Result    remoteObject `json:"result"`
+	Exception *exception   `json:"exceptionDetails"`
+}
+
+// run evaluates an expression of ours in the page's own world.
+func (t *tab) run(ctx context.Context, expression string, result any) error {
+	var out evaluated
+	err := t.call(ctx, "Runtime.evaluate", object{
+		"expression": expression, "returnByValue": true, "awaitPromise": true,
+	}, &out)
+	if err != nil {
+		return err
+	}
+	if out.Exception != nil {
+		return failure("%s", out.Exception.message())
+	}
+	if result == nil || len(out.Result.Value) == 0 {
+		return nil
+	}
+	return json.Unmarshal(out.Result.Value, result)
+}
+
+// URL is the address of the page that is there.
+func (p *Page) URL() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.url
+}
+
+// title is the page's title, "" when it does not answer.
+func (t *tab) title(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	var s string
+	_ = t.run(ctx, "document.title", &s)
+	return s
+}
