@@ -58,8 +58,13 @@ func TestArchiveAnswersJSONOrTheArchiveItself(t *testing.T) {
 		format, accept, media string
 		raw                   any
 	}{
-		{"", "", "", nil}, {"tar.gz", "*/*", "", nil}, {"zip", "application/json", "", nil}, {"", "application/zip", "application/zip", nil},
-		{"", "application/gzip;q=1, */*", "application/gzip", nil}, {"zip", "application/octet-stream", "application/zip", nil}, {"tar.gz", "", "application/gzip", true},
+		{"", "", "", nil},
+		{"tar.gz", "*/*", "", nil},
+		{"zip", "application/json", "", nil},
+		{"", "application/zip", "application/zip", nil},
+		{"", "application/gzip;q=1, */*", "application/gzip", nil},
+		{"zip", "application/octet-stream", "application/zip", nil},
+		{"tar.gz", "", "application/gzip", true},
 		{"zip", "application/zip", "", false},
 	} {
 		body := object{"paths": []string{"f", "d"}}
@@ -102,14 +107,26 @@ func TestArchiveRefusesInOrder(t *testing.T) {
 		status int
 		code   any
 	}{
-		{object{}, 400, nil}, {object{"paths": []string{}}, 400, nil}, {object{"paths": "x"}, 400, nil}, {object{"paths": []any{1}}, 400, nil}, {object{"paths": nil}, 400, nil},
+		{object{}, 400, nil},
+		{object{"paths": []string{}}, 400, nil},
+		{object{"paths": "x"}, 400, nil},
+		{object{"paths": []any{1}}, 400, nil},
+		{object{"paths": nil}, 400, nil},
 		{object{"paths": []string{""}}, 400, "invalid_path"},
-		{object{"paths": []string{"/etc"}, "format": "rar"}, 400, nil}, {object{"paths": []string{"/etc"}, "format": nil}, 400, nil}, {object{"paths": []string{"/etc"}, "format": ""}, 400, nil},
-		{object{"paths": []string{"/etc"}, "format": "TAR.GZ"}, 400, nil}, {object{"paths": []string{"a"}, "format": []string{}}, 400, nil},
-		{object{"paths": []string{"none", "/etc/passwd"}}, 403, "path_not_allowed"}, {object{"paths": []string{"a", "none"}}, 404, nil},
-		{object{"paths": []string{"a", "b", "c"}}, 400, nil}, {object{"paths": []string{"d"}}, 400, nil},
-		{object{"paths": []string{"big"}}, 413, "payload_too_large"}, {object{"paths": []string{"a"}, "exclude": 5}, 400, nil},
-		{object{"paths": []string{"a"}, "base": "d"}, 400, nil}, {object{"paths": []string{"a"}, "base": "/etc"}, 403, "path_not_allowed"}, {object{"paths": []string{"a", "b", "a"}}, 200, nil},
+		{object{"paths": []string{"/etc"}, "format": "rar"}, 400, nil},
+		{object{"paths": []string{"/etc"}, "format": nil}, 400, nil},
+		{object{"paths": []string{"/etc"}, "format": ""}, 400, nil},
+		{object{"paths": []string{"/etc"}, "format": "TAR.GZ"}, 400, nil},
+		{object{"paths": []string{"a"}, "format": []string{}}, 400, nil},
+		{object{"paths": []string{"none", "/etc/passwd"}}, 403, "path_not_allowed"},
+		{object{"paths": []string{"a", "none"}}, 404, nil},
+		{object{"paths": []string{"a", "b", "c"}}, 400, nil},
+		{object{"paths": []string{"d"}}, 400, nil},
+		{object{"paths": []string{"big"}}, 413, "payload_too_large"},
+		{object{"paths": []string{"a"}, "exclude": 5}, 400, nil},
+		{object{"paths": []string{"a"}, "base": "d"}, 400, nil},
+		{object{"paths": []string{"a"}, "base": "/etc"}, 403, "path_not_allowed"},
+		{object{"paths": []string{"a", "b", "a"}}, 200, nil},
 		{object{"paths": []string{"d"}, "exclude": []string{"z"}}, 200, nil},
 	} {
 		status, out := r.call("POST", "/files/archive", c.body)

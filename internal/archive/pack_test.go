@@ -405,7 +405,7 @@ func TestUnreadableFilesAreSkipped(t *testing.T) {
 	y.write("d/a", "1", "d/locked/x", "2", "d/no", "3")
 	y.must(os.Chmod(y.path("d/no"), 0))
 	y.must(os.Chmod(y.path("d/locked"), 0))
-	defer os.Chmod(y.path("d/locked"), 0o755)
+	defer func() { _ = os.Chmod(y.path("d/locked"), 0o755) }()
 	for _, f := range formats {
 		data, skipped := y.pack(packing(f, "d"))
 		if d := cmp.Diff([]string{"d/a: 1", "d/locked/"}, describe(t, f, data)); d != "" {

@@ -120,8 +120,8 @@ func (n names) free(real string) string {
 		parts = []string{"root"}
 	}
 	name := ""
-	for i := len(parts) - 1; i >= 0; i-- {
-		if name = path.Join(parts[i], name); n.take(name) {
+	for _, part := range slices.Backward(parts) {
+		if name = path.Join(part, name); n.take(name) {
 			return name
 		}
 	}

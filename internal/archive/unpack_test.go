@@ -150,7 +150,9 @@ func (y *yard) tree(name string) []string {
 func TestUnpackingEveryFormat(t *testing.T) {
 	items := []item{
 		file("./top/a", "1"), dir("top/empty"), file("top/s//t/b", "22"), symlink("top/l", "s/t/b"), symlink("top/dl", "./s"), file("top/dl/c", "3"),
-		file("top/x/../y", "4"), {name: "top/p", kind: tar.TypeFifo}, file("top/a", "5"), dir("./"),
+		file("top/x/../y", "4"),
+		{name: "top/p", kind: tar.TypeFifo},
+		file("top/a", "5"), dir("./"),
 	}
 	want := []string{"a: 5", "dl -> ./s", "empty/", "l -> s/t/b", "s/", "s/c: 3", "s/t/", "s/t/b: 22", "y: 4"}
 	for name, make := range map[string]func(*yard) []byte{
@@ -368,8 +370,7 @@ func TestModesOfWhatIsUnpacked(t *testing.T) {
 
 func wantTooLarge(t *testing.T, what string, err error) {
 	t.Helper()
-	var big *guardfs.TooLargeError
-	if !errors.As(err, &big) {
+	if _, ok := errors.AsType[*guardfs.TooLargeError](err); !ok {
 		t.Errorf("%s: %v", what, err)
 	}
 }

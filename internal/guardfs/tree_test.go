@@ -183,10 +183,24 @@ func TestTreeLeads(t *testing.T) {
 		at, text string
 		ok       bool
 	}{
-		{"l", "x", true}, {"l", "sub/../x", true}, {"l", ".", true}, {"l", "..", false}, {"l", "../d", true}, {"l", "../d/..", false},
-		{"sub/l", "../x", true}, {"sub/l", "../..", false}, {"l", "none/../..", false}, {"l", "/", false}, {"l", "/etc", false},
-		{"l", tree.Path() + "/x", true}, {"l", "", false}, {"l", "a\x00", false},
-		{"l", "a/up/x", true}, {"l", "a/up/../x", false}, {"l", "a/b/../x", true}, {"l", "a/b/../../x", false},
+		{"l", "x", true},
+		{"l", "sub/../x", true},
+		{"l", ".", true},
+		{"l", "..", false},
+		{"l", "../d", true},
+		{"l", "../d/..", false},
+		{"sub/l", "../x", true},
+		{"sub/l", "../..", false},
+		{"l", "none/../..", false},
+		{"l", "/", false},
+		{"l", "/etc", false},
+		{"l", tree.Path() + "/x", true},
+		{"l", "", false},
+		{"l", "a\x00", false},
+		{"l", "a/up/x", true},
+		{"l", "a/up/../x", false},
+		{"l", "a/b/../x", true},
+		{"l", "a/b/../../x", false},
 	} {
 		if err := tree.Leads(c.at, c.text, links); (err == nil) != c.ok {
 			t.Errorf("%s -> %s: %v", c.at, c.text, err)

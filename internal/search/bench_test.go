@@ -48,9 +48,14 @@ func BenchmarkSearch(b *testing.B) {
 		content       *Content
 		ignore        bool
 	}{
-		{"names, no hit", "*.none", nil, false}, {"names, some hits", "*.py", nil, false}, {"names, all hits", "*", nil, false},
-		{"paths", "part1*/**/*.py", nil, false}, {"names, gitignore", "*.none", nil, true},
-		{"content, text", "*", x("needle"), false}, {"content, expression", "*", x(`foun[dt]\s+\d+`), false}, {"content, no needle", "*", x(`[A-Z]{3,}\d`), false},
+		{"names, no hit", "*.none", nil, false},
+		{"names, some hits", "*.py", nil, false},
+		{"names, all hits", "*", nil, false},
+		{"paths", "part1*/**/*.py", nil, false},
+		{"names, gitignore", "*.none", nil, true},
+		{"content, text", "*", x("needle"), false},
+		{"content, expression", "*", x(`foun[dt]\s+\d+`), false},
+		{"content, no needle", "*", x(`[A-Z]{3,}\d`), false},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {

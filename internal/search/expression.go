@@ -7,6 +7,7 @@ import (
 	"io"
 	"regexp"
 	"regexp/syntax"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -92,12 +93,7 @@ func anchored(re *syntax.Regexp) bool {
 	if re.Op == syntax.OpBeginText {
 		return true
 	}
-	for _, sub := range re.Sub {
-		if anchored(sub) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(re.Sub, anchored)
 }
 
 // Match is one place where an expression was found.

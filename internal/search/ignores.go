@@ -3,6 +3,7 @@ package search
 import (
 	"io"
 	"path"
+	"slices"
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
 )
@@ -69,8 +70,8 @@ func (i *ignores) outer(g *guardfs.Guard, d *guardfs.Dir) *ignoreFile {
 		at = next
 	}
 	var top *ignoreFile
-	for j := len(held) - 1; j >= 0; j-- {
-		if f := i.read(held[j], top); f != nil {
+	for _, d := range slices.Backward(held) {
+		if f := i.read(d, top); f != nil {
 			top = f
 		}
 	}

@@ -3,6 +3,7 @@ package search
 import (
 	"bytes"
 	"regexp/syntax"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -67,10 +68,8 @@ func literalNeedle(re *syntax.Regexp) (needle, bool) {
 		text := foldable(re.Rune)
 		return needle{text, true}, len(text) > 0
 	}
-	for _, r := range re.Rune {
-		if r == utf8.RuneError {
-			return needle{}, false // bytes that are not UTF-8 match it
-		}
+	if slices.Contains(re.Rune, utf8.RuneError) {
+		return needle{}, false // bytes that are not UTF-8 match it
 	}
 	return needle{[]byte(string(re.Rune)), false}, len(re.Rune) > 0
 }

@@ -2,6 +2,7 @@ package search
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -220,7 +221,7 @@ func TestSearchEndsWithItsTimeAndItsCaller(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	q.Timeout, q.Content = time.Minute, f.content("a", ExpressionOptions{})
 	_, err := Run(ctx, f.guard(nil), q, func(Hit) bool { cancel(); return true })
-	if err != context.Canceled {
+	if !errors.Is(err, context.Canceled) {
 		t.Errorf("a caller that has gone: %v", err)
 	}
 }
