@@ -41,6 +41,9 @@ type Options struct {
 	Timeout time.Duration
 	// Version is what the Python side says it is.
 	Version string
+
+	// Tests do not wait as long; 0 is the constants of the same name.
+	pauseMost, waitMost, exitPatience time.Duration
 }
 
 // host is what commands stand on.

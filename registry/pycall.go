@@ -122,7 +122,7 @@ func (p *python) enterCall(ctx context.Context, over <-chan time.Time, stream *S
 			// It has just ended; current changes in a moment.
 		}
 		if patience == nil {
-			t := time.NewTimer(waitMost)
+			t := time.NewTimer(p.o.waitMost)
 			defer t.Stop()
 			patience = t.C
 		}

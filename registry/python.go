@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,6 +63,9 @@ func startPython(ctx context.Context, o Options, items []string) (*python, *hell
 		o: o, items: items, remove: func() {}, stopAsked: make(chan struct{}), renew: make(chan struct{}, 1),
 		changed: make(chan struct{}), live: map[*worker]struct{}{},
 	}
+	p.o.pauseMost = cmp.Or(o.pauseMost, backoffMost)
+	p.o.waitMost = cmp.Or(o.waitMost, waitMost)
+	p.o.exitPatience = cmp.Or(o.exitPatience, exitPatience)
 	p.quit, p.cancel = context.WithCancel(context.Background())
 	w, said, err := p.first(ctx)
 	if err != nil {
@@ -286,7 +290,7 @@ func (h *hello) check() error {
 
 // supervise keeps a worker running until close.
 func (p *python) supervise(w *worker) {
-	pause := backoffFirst
+	pause := min(backoffFirst, p.o.pauseMost)
 	for {
 		began := time.Now()
 		tired := false
@@ -312,14 +316,15 @@ func (p *python) supervise(w *worker) {
 			p.o.Log.Warn("many commands are stuck in their threads, a new Python worker is started", "threads", abandonedMost)
 		}
 		if time.Since(began) > healthy {
-			pause = backoffFirst
+			pause = min(backoffFirst, p.o.pauseMost)
 		}
 		next := p.again(w, tired, &pause)
 		if next == nil {
 			return
 		}
 		if tired {
-			p.wg.Go(func() { p.retire(w) })
+			old := w
+			p.wg.Go(func() { p.retire(old) })
 		}
 		w = next
 	}
@@ -332,7 +337,7 @@ func (p *python) again(old *worker, tired bool, pause *time.Duration) *worker {
 			if !p.sleep(*pause) {
 				return nil
 			}
-			*pause = min(*pause*2, backoffMost)
+			*pause = min(*pause*2, p.o.pauseMost)
 		}
 		tired = false
 		w, _, err := p.launch(p.quit)
@@ -367,7 +372,7 @@ func (p *python) retire(w *worker) {
 	w.retire()
 	select {
 	case <-w.idle:
-		w.stop(exitPatience)
+		w.stop(p.o.exitPatience)
 	case <-w.gone:
 		w.wg.Wait()
 	case <-p.quit.Done():
@@ -431,7 +436,7 @@ func (p *python) close(ctx context.Context) error {
 		p.mu.Unlock()
 		var wg sync.WaitGroup
 		for _, w := range workers {
-			wg.Go(func() { w.stop(exitPatience) })
+			wg.Go(func() { w.stop(p.o.exitPatience) })
 		}
 		wg.Wait()
 		p.remove()
