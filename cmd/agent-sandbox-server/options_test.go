@@ -43,6 +43,19 @@ func TestEveryOptionIsDocumented(t *testing.T) {
 	}
 }
 
+// TestWhatIsMissingIsDocumented holds the guide to what the program refuses,
+// and lets nobody forget to take the remark out.
+func TestWhatIsMissingIsDocumented(t *testing.T) {
+	code, err := os.ReadFile("config.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const remark = "is not in this build"
+	if refused, said := bytes.Contains(code, []byte(remark)), strings.Contains(readGuide(t), remark); refused != said {
+		t.Errorf("config.go refuses what %q: %v; %s says so: %v", remark, refused, operations, said)
+	}
+}
+
 // TestEveryVariableIsDocumented looks for the names of variables in the code.
 func TestEveryVariableIsDocumented(t *testing.T) {
 	guide, names := readGuide(t), variablesInCode(t)
