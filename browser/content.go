@@ -21,12 +21,7 @@ const contentJS = `(() => {
 // Content is the live document as HTML, or its text as it is read.
 func (p *Page) Content(ctx context.Context, text bool) (content, title string, err error) {
 	code := strings.NewReplacer("TEXT", strconv.FormatBool(text), "MOST", strconv.Itoa(maxResult)).Replace(contentJS)
-	for {
-		err = p.run(ctx, code, &content)
-		if err == nil || !moved(err) || ctx.Err() != nil {
-			break
-		}
-	}
+	err = again(ctx, func() error { return p.run(ctx, code, &content) })
 	if err != nil {
 		return "", "", err
 	}

@@ -72,18 +72,13 @@ func (t *tab) library(ctx context.Context) (int, error) {
 // {"objectId": …}, and decodes what it returns. It asks again in the next
 // document when the page goes elsewhere meanwhile.
 func (t *tab) ask(ctx context.Context, function string, result any, args func(world int) ([]object, error)) error {
-	for {
+	return again(ctx, func() error {
 		err := t.askOnce(ctx, function, result, args)
-		if err == nil || !moved(err) {
-			return err
+		if err != nil && moved(err) {
+			t.update(func() { t.world = 0 })
 		}
-		t.update(func() { t.world = 0 })
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+		return err
+	})
 }
 
 func (t *tab) askOnce(ctx context.Context, function string, result any, args func(int) ([]object, error)) error {

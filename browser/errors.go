@@ -45,7 +45,7 @@ func known(err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, ok := errors.AsType[*Error](err); ok {
+	if _, ok := errors.AsType[*Error](err); ok || errors.Is(err, ErrUnavailable) {
 		return err
 	}
 	switch {
@@ -75,7 +75,7 @@ func moved(err error) bool {
 	for _, s := range []string{
 		"Execution context was destroyed", "Cannot find context", "Inspected target navigated or closed",
 		"Cannot find execution context", "uniqueContextId not found", "Promise was collected", "No frame for given id found",
-		"Argument should belong to the same JavaScript world", "Could not find object with given id",
+		"Argument should belong to the same JavaScript world", "Not attached to an active page", "Could not find object with given id",
 	} {
 		if strings.Contains(p.Message, s) {
 			return true

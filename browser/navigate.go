@@ -34,17 +34,19 @@ type Visit struct {
 // policy refuses is a [*policy.Denied].
 func (p *Page) Navigate(ctx context.Context, url string, until Until) (Visit, error) {
 	t := p.tab
-	// What is still under way would fail the new navigation, or be taken for
-	// it.
-	if err := t.call(ctx, "Page.stopLoading", nil, nil); err != nil {
-		return Visit{}, err
-	}
-	t.update(func() { t.pending, t.download, t.doc = false, false, document{} })
 	var nav struct {
 		Loader string `json:"loaderId"`
 		Error  string `json:"errorText"`
 	}
-	err := t.call(ctx, "Page.navigate", object{"url": url}, &nav)
+	err := again(ctx, func() error {
+		// What is still under way would fail the new navigation, or be taken
+		// for it.
+		if err := t.call(ctx, "Page.stopLoading", nil, nil); err != nil {
+			return err
+		}
+		t.update(func() { t.pending, t.download, t.doc = false, false, document{} })
+		return t.call(ctx, "Page.navigate", object{"url": url}, &nav)
+	})
 	if err != nil {
 		t.post("Page.stopLoading", nil)
 		return Visit{}, err

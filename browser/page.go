@@ -28,6 +28,21 @@ func (t *tab) blank(ctx context.Context) error {
 	return t.await(ctx, func() (bool, time.Time) { return !t.crashed && t.stage["load"], time.Time{} })
 }
 
+// again repeats what fails only because the page goes elsewhere meanwhile.
+func again(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		if err == nil || !moved(err) {
+			return err
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // rescue makes a page usable again after a call whose time was over: a script
 // that does not end is ended, and when that is not enough, its process.
 func (t *tab) rescue(ctx context.Context) {
