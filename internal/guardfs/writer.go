@@ -140,7 +140,7 @@ func (w *Writer) take() (res Result, err error) {
 	case w.way == byRename:
 		res.Info, res.Created, err = w.rename()
 	default:
-		res.Info, err = w.copyIn()
+		res.Info, res.Created, err = w.inPlace()
 	}
 	return res, unmoved(writing("write", w.p.path, err))
 }
@@ -220,6 +220,36 @@ func renameNew(fromDir int, from string, toDir int, to string) error {
 		return unix.EEXIST
 	}
 	return unix.Renameat(fromDir, from, toDir, to)
+}
+
+// inPlace writes to the target as it is now, which may be another file than
+// when the write began, or none.
+func (w *Writer) inPlace() (info Info, created bool, err error) {
+	p := &w.p
+	var held unix.Stat_t
+	if err := unix.Fstat(int(w.target.Fd()), &held); err != nil {
+		return Info{}, false, err
+	}
+	p.look()
+	if p.why != nil || p.st.Ino != held.Ino || p.st.Dev != held.Dev {
+		_ = w.target.Close()
+		w.target = nil
+		switch {
+		case w.tmp != "":
+			w.way = byRename
+			return w.rename()
+		case p.why != nil:
+			return Info{}, false, p.why
+		}
+		if err := p.replaceable(&w.opt); err != nil {
+			return Info{}, false, err
+		}
+		if err := w.openTarget(); err != nil {
+			return Info{}, false, err
+		}
+	}
+	info, err = w.copyIn()
+	return info, false, err
 }
 
 // copyIn puts the content of the unfinished file into the target, in place or

@@ -104,6 +104,38 @@ func TestAppend(t *testing.T) {
 	})
 }
 
+// What is appended, or written in place, must not go to a file that has lost
+// its name meanwhile.
+func TestWritingInPlaceToAFileThatIsReplaced(t *testing.T) {
+	onBoth(t, func(g *ground) {
+		t := g.t
+		write(t, g.in("log"), "old ")
+		write(t, g.in("gone"), "old ")
+		write(t, g.in("linked"), "old")
+		if err := os.Link(g.in("linked"), g.in("twin")); err != nil {
+			t.Fatal(err)
+		}
+		late := []*Writer{
+			g.staged("log", "late", CreateOptions{Append: true}), g.staged("gone", "late", CreateOptions{Append: true}), g.staged("linked", "late", CreateOptions{}),
+		}
+		if _, err := put(g.guard(), "log", "new ", CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"gone", "linked"} {
+			if err := os.Remove(g.in(name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(t, g.in("linked"), "new")
+		for i, w := range late {
+			if res, err := w.Commit(t.Context()); err != nil || res.Created != (i == 1) {
+				t.Errorf("%d: %+v, %v", i, res, err)
+			}
+		}
+		g.wantTree(g.base, "log=new late", "gone=late", "linked=late", "twin=old")
+	})
+}
+
 func TestAppendsDoNotMix(t *testing.T) {
 	g := newGround(t, t.TempDir(), false)
 	const n, size = 8, 100_000
