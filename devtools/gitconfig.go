@@ -25,7 +25,6 @@ func parseConfig(text []byte) ([]setting, error) {
 	p := &configParser{text: bytes.TrimPrefix(text, []byte("\ufeff")), line: 1}
 	var out []setting
 	var at setting
-	begun := false
 	for {
 		c, ok := p.next()
 		switch {
@@ -38,14 +37,15 @@ func parseConfig(text []byte) ([]setting, error) {
 			if at, ok = p.header(); !ok {
 				return nil, &configError{p.line}
 			}
-			begun = true
-		case isLetter(c) && begun:
+		case isLetter(c):
 			s := at
 			p.at--
 			if s.name, s.value, ok = p.entry(); !ok {
 				return nil, &configError{p.line}
 			}
-			out = append(out, s)
+			if s.section != "" { // git does not mind, and nothing can ask for it
+				out = append(out, s)
+			}
 		default:
 			return nil, &configError{p.line}
 		}
@@ -193,7 +193,7 @@ func (p *configParser) value() (string, bool) {
 	}
 }
 
-func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\f' || c == '\v' }
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' }
 
 func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 

@@ -12,10 +12,9 @@
   const worker = new Worker(`
     'use strict';
     const fs = require('fs');
+    const net = require('net');
     const {parentPort} = require('worker_threads');
     const {Session} = require('inspector');
-    const main = new Session();
-    main.connectToMainThread();
 
     const write = (fd, data) => {
       while (data.length > 0) {
@@ -45,7 +44,9 @@
     const interrupt = () => {
       if (mark === null) return;
       const now = cell;
-      main.post('Runtime.terminateExecution', () => {});
+      const main = new Session(); // only now: while one is connected, process.exit() waits
+      main.connectToMainThread();
+      main.post('Runtime.terminateExecution', () => main.disconnect());
       timer = setTimeout(() => { // it waits for something, or was cut off behind an await
         if (cell !== now || mark === null) return;
         tell({type: 'error', name: 'Interrupted', value: 'The cell was interrupted', traceback: ''});
@@ -55,7 +56,8 @@
 
     let held = [];
     let words = [];
-    fs.createReadStream(null, {fd: 4}).on('data', data => {
+    // A socket, not a file: a read that blocks a thread would block the exit.
+    new net.Socket({fd: 4, readable: true, writable: false}).on('data', data => {
       for (let at; (at = data.indexOf(0)) >= 0; data = data.subarray(at + 1)) {
         words.push(Buffer.concat([...held, data.subarray(0, at)]));
         held = [];

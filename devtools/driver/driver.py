@@ -168,7 +168,7 @@ class Driver:
         if plt is not None:
             plt.close(figure)
 
-    def figures(self, *ignored, **also_ignored):
+    def figures(self):
         plt = sys.modules.get("matplotlib.pyplot")
         if plt is not None and hasattr(plt, "get_fignums"):
             for number in plt.get_fignums():
@@ -184,9 +184,12 @@ class Driver:
             return spec
         execute = spec.loader.exec_module
 
+        def show(*args, **kwargs):  # matplotlib writes to it: no method
+            self.figures()
+
         def exec_module(module):
             execute(module)
-            module.show = self.figures
+            module.show = show
 
         spec.loader.exec_module = exec_module
         return spec
@@ -221,7 +224,7 @@ class Driver:
 
     def cell(self, code):
         name = "<cell %d>" % self.count
-        linecache.cache[name] = (len(code), None, code.splitlines(True), name)
+        linecache.cache[name] = (len(code), None, (code + "\n").splitlines(True), name)
         tree = compile(code, name, "exec", flags=ast.PyCF_ONLY_AST | self.futures, dont_inherit=True)
         last = None
         if tree.body and isinstance(tree.body[-1], ast.Expr):
