@@ -87,6 +87,9 @@ type Ask struct {
 	Env func() map[string]string
 	// Tab is the page to act on; "" is the active one.
 	Tab string
+	// Watch says that the page is only looked at, so that others may act on it
+	// meanwhile.
+	Watch bool
 }
 
 // Rules are the rules about addresses that rule makes.
@@ -299,7 +302,7 @@ func (b *Browser) rest() {
 	b.log.Info("browser stopped, nobody used it")
 }
 
-// Do lets act use a page, alone, for at most limit; the start of a browser is
+// Do lets act use a page, alone unless it only watches, for at most limit; the start of a browser is
 // not counted. Whatever the page does, it can be used again afterwards. Errors
 // are [ErrUnavailable] and the others of this package, *[Error] or those of act.
 func (b *Browser) Do(ctx context.Context, ask Ask, limit time.Duration, act func(context.Context, *Page) error) error {
@@ -313,6 +316,9 @@ func (b *Browser) Do(ctx context.Context, ask Ask, limit time.Duration, act func
 	t, err := e.tab(limited, ask.Tab)
 	if err != nil {
 		return known(err)
+	}
+	if ask.Watch {
+		return known(act(limited, &Page{t}))
 	}
 	release, err := t.hold(limited)
 	if err != nil {

@@ -32,7 +32,7 @@ func (s *Server) browsing() []api.Endpoint {
 	typing.Mutates = true
 	evaluate := row("browser_evaluate", "POST", "/browser/evaluate", "Run JavaScript in the page.")
 	evaluate.Scopes, evaluate.Exec, evaluate.Mutates = []string{"browser:evaluate"}, true, true
-	return []api.Endpoint{
+	return slices.Concat([]api.Endpoint{
 		api.Unary(navigate, s.navigate),
 		api.Unary(row("browser_screenshot", "POST", "/browser/screenshot", "Take a picture of the page or of an element."), s.screenshot),
 		api.Unary(row("browser_content", "GET", "/browser/content", "Read the page as HTML or text."), s.pageContent),
@@ -41,7 +41,7 @@ func (s *Server) browsing() []api.Endpoint {
 		api.Unary(evaluate, s.evaluate),
 		api.Unary(row("browser_pdf", "POST", "/browser/pdf", "Print the page to PDF."), s.printPage),
 		api.Unary(row("browser_console", "GET", "/browser/console", "Take what pages have logged."), s.console).Draining(),
-	}
+	}, s.looking(), s.keeping())
 }
 
 // longestWait bounds what a caller may wait for a page.

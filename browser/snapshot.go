@@ -1,0 +1,190 @@
+package browser
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	maxOutline = 1 << 20 // bytes
+	maxLabel   = 300     // bytes of a name, a value or a text
+	maxDepth   = 200
+)
+
+// Snapshot is an outline of the page as assistive programs see it, one element
+// a line, with refs to act on.
+type Snapshot struct {
+	URL      string `json:"url"`
+	Title    string `json:"title"`
+	Snapshot string `json:"snapshot" doc:"One line per element: role, name, state, and [ref=eN]."`
+	Refs     int    `json:"refs" doc:"How many elements have a ref."`
+	Cut      bool   `json:"truncated,omitempty" doc:"There was more than is shown."`
+}
+
+type axValue struct {
+	Value json.RawMessage `json:"value"`
+}
+
+func (v *axValue) text() string {
+	if v == nil {
+		return ""
+	}
+	var s string
+	if json.Unmarshal(v.Value, &s) == nil {
+		return s
+	}
+	return string(v.Value)
+}
+
+type axNode struct {
+	ID         string   `json:"nodeId"`
+	Ignored    bool     `json:"ignored"`
+	Role       *axValue `json:"role"`
+	Name       *axValue `json:"name"`
+	Value      *axValue `json:"value"`
+	Properties []struct {
+		Name  string  `json:"name"`
+		Value axValue `json:"value"`
+	} `json:"properties"`
+	Children []string `json:"childIds"`
+	Parent   string   `json:"parentId"`
+	Node     int      `json:"backendDOMNodeId"`
+}
+
+// Snapshot takes the outline, of everything or only of what one can act on.
+func (p *Page) Snapshot(ctx context.Context, interactive bool) (Snapshot, error) {
+	var got struct {
+		Nodes []*axNode `json:"nodes"`
+	}
+	if err := again(ctx, func() error { return p.call(ctx, "Accessibility.getFullAXTree", nil, &got) }); err != nil {
+		return Snapshot{}, err
+	}
+	o := outline{tab: p.tab, only: interactive, nodes: map[string]*axNode{}}
+	for _, n := range got.Nodes {
+		o.nodes[n.ID] = n
+	}
+	p.mu.Lock()
+	if len(got.Nodes) > 0 {
+		o.add(got.Nodes[0], 0, 0)
+	}
+	url := p.url
+	p.mu.Unlock()
+	return Snapshot{URL: url, Title: p.title(ctx), Snapshot: o.text.String(), Refs: o.refs, Cut: o.cut}, nil
+}
+
+// outline writes a tree. The tab's lock is held.
+type outline struct {
+	tab   *tab
+	only  bool
+	nodes map[string]*axNode
+	text  strings.Builder
+	refs  int
+	cut   bool
+}
+
+// through are roles that say nothing; their children stand for them.
+var through = []string{"", "none", "generic", "RootWebArea", "InlineTextBox", "LineBreak", "presentation", "Section"}
+
+// active are the roles of what one can act on.
+var active = []string{
+	"button", "link", "textbox", "searchbox", "checkbox", "radio", "combobox", "listbox", "option", "menuitem",
+	"menuitemcheckbox", "menuitemradio", "slider", "spinbutton", "switch", "tab", "treeitem", "textarea", "MenuListPopup",
+}
+
+func (o *outline) add(n *axNode, indent, depth int) {
+	if o.text.Len() > maxOutline || depth > maxDepth {
+		o.cut = true
+		return
+	}
+	role := n.Role.text()
+	shown := !n.Ignored && !slices.Contains(through, role)
+	if o.only && shown {
+		shown = slices.Contains(active, role) || n.flag("editable") != "" || n.flag("focusable") == "true" && role != "RootWebArea"
+	}
+	if role == "StaticText" {
+		shown = shown && !o.only && !o.saidBy(n)
+	}
+	if shown {
+		o.line(n, role, indent)
+		indent++
+	}
+	for _, id := range n.Children {
+		if c := o.nodes[id]; c != nil && c.Parent == n.ID {
+			o.add(c, indent, depth+1)
+		}
+	}
+}
+
+// saidBy tells whether a text is the name of an element around it.
+func (o *outline) saidBy(n *axNode) bool {
+	text := squeeze(n.Name.text())
+	if text == "" {
+		return true
+	}
+	for p := o.nodes[n.Parent]; p != nil; p = o.nodes[p.Parent] {
+		if !p.Ignored && !slices.Contains(through, p.Role.text()) {
+			return squeeze(p.Name.text()) == text
+		}
+	}
+	return false
+}
+
+func (n *axNode) flag(name string) string {
+	for _, p := range n.Properties {
+		if p.Name == name {
+			return p.Value.text()
+		}
+	}
+	return ""
+}
+
+// flags are the states that are shown, with the value that is not worth it.
+var shownFlags = []struct{ name, usual string }{
+	{"level", ""}, {"checked", "false"}, {"pressed", "false"}, {"selected", "false"}, {"expanded", ""},
+	{"disabled", "false"}, {"required", "false"}, {"readonly", "false"}, {"focused", "false"},
+}
+
+func (o *outline) line(n *axNode, role string, indent int) {
+	o.text.WriteString(strings.Repeat("  ", indent))
+	name := short(n.Name.text())
+	if role == "StaticText" {
+		fmt.Fprintf(&o.text, "- text: %s\n", name)
+		return
+	}
+	o.text.WriteString("- " + role)
+	if name != "" {
+		o.text.WriteString(" " + strconv.Quote(name))
+	}
+	for _, f := range shownFlags {
+		if v := n.flag(f.name); v != "" && v != f.usual {
+			if v == "true" {
+				fmt.Fprintf(&o.text, " [%s]", f.name)
+			} else {
+				fmt.Fprintf(&o.text, " [%s=%s]", f.name, v)
+			}
+		}
+	}
+	if n.Node != 0 {
+		o.refs++
+		fmt.Fprintf(&o.text, " [ref=e%d]", o.tab.refs.name(n.Node))
+	}
+	if v := short(n.Value.text()); v != "" {
+		o.text.WriteString(": " + v)
+	}
+	o.text.WriteByte('\n')
+}
+
+func squeeze(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// short is a text on one line, cut, and without what looks like a ref.
+func short(s string) string {
+	s = strings.ReplaceAll(squeeze(s), "[ref=", "[ref ")
+	if len(s) > maxLabel {
+		s = strings.ToValidUTF8(s[:maxLabel], "") + "…"
+	}
+	return s
+}

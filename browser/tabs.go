@@ -1,0 +1,144 @@
+package browser
+
+import (
+	"context"
+	"slices"
+	"strings"
+)
+
+// Tab is what is told of a page.
+type Tab struct {
+	ID     string `json:"id"`
+	URL    string `json:"url"`
+	Title  string `json:"title"`
+	Active bool   `json:"active" doc:"Whether calls that name no tab mean this one."`
+}
+
+// Tabs lists the pages that are open; none while Chrome does not run, which it
+// does not start.
+func (b *Browser) Tabs(ctx context.Context) ([]Tab, error) {
+	b.mu.Lock()
+	e := b.engine
+	b.mu.Unlock()
+	if e == nil || !e.alive() {
+		return []Tab{}, nil
+	}
+	return e.list(ctx)
+}
+
+func (e *engine) list(ctx context.Context) ([]Tab, error) {
+	// The browser itself knows the titles, also of pages that are busy.
+	var got struct {
+		Targets []struct {
+			ID    string `json:"targetId"`
+			Title string `json:"title"`
+		} `json:"targetInfos"`
+	}
+	if err := e.conn.call(ctx, "", "Target.getTargets", nil, &got); err != nil {
+		return nil, known(err)
+	}
+	titles := map[string]string{}
+	for _, t := range got.Targets {
+		titles[t.ID] = t.Title
+	}
+	e.mu.Lock()
+	tabs, active := slices.Clone(e.tabs), e.active
+	e.mu.Unlock()
+	out := []Tab{}
+	for _, t := range tabs {
+		t.mu.Lock()
+		url := t.url
+		t.mu.Unlock()
+		title := titles[t.id]
+		if strings.HasSuffix(strings.TrimSuffix(url, "/"), strings.TrimSuffix(title, "/")) {
+			title = "" // what stands in for a title that is not there
+		}
+		out = append(out, Tab{t.id, url, title, t == active})
+	}
+	return out, nil
+}
+
+// OpenTab opens a page, at an address that was judged or, when that is empty,
+// blank, and makes it the active one once it has loaded. When it cannot be
+// opened it is closed again.
+func (b *Browser) OpenTab(ctx context.Context, ask Ask, url string) (Tab, error) {
+	e, done, err := b.use(ctx, ask)
+	if err != nil {
+		return Tab{}, known(err)
+	}
+	defer done()
+	t, err := e.open(ctx)
+	if err != nil {
+		return Tab{}, known(err)
+	}
+	release, err := t.hold(ctx)
+	if err != nil {
+		return Tab{}, known(err)
+	}
+	defer release()
+	out := Tab{ID: t.id, URL: "about:blank", Active: true}
+	if url != "" {
+		v, err := (&Page{t}).Navigate(ctx, url, Load)
+		if err != nil {
+			e.conn.post("", "Target.closeTarget", object{"targetId": t.id})
+			return Tab{}, known(err)
+		}
+		out.URL, out.Title = v.URL, v.Title
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.active = t
+	return out, nil
+}
+
+// CloseTab closes a page.
+func (b *Browser) CloseTab(ctx context.Context, id string) error {
+	e, t, err := b.find(id)
+	if err != nil {
+		return err
+	}
+	if err := e.conn.call(ctx, "", "Target.closeTarget", object{"targetId": id}, nil); err != nil {
+		return known(err)
+	}
+	select {
+	case <-t.gone:
+		return nil
+	case <-e.conn.lost:
+		return nil
+	case <-ctx.Done():
+		return known(ctx.Err())
+	}
+}
+
+// ActivateTab makes a page the one that calls without a tab mean.
+func (b *Browser) ActivateTab(ctx context.Context, id string) (Tab, error) {
+	e, t, err := b.find(id)
+	if err != nil {
+		return Tab{}, err
+	}
+	e.mu.Lock()
+	e.active = t
+	e.mu.Unlock()
+	t.post("Page.bringToFront", nil)
+	tabs, err := e.list(ctx)
+	if err != nil {
+		return Tab{}, err
+	}
+	i := slices.IndexFunc(tabs, func(o Tab) bool { return o.ID == id })
+	if i < 0 {
+		return Tab{}, ErrNoTab
+	}
+	return tabs[i], nil
+}
+
+// find is an open page of the running Chrome.
+func (b *Browser) find(id string) (*engine, *tab, error) {
+	b.mu.Lock()
+	e := b.engine
+	b.mu.Unlock()
+	if e == nil || id == "" {
+		return nil, nil, ErrNoTab
+	}
+	t, err := e.tab(context.Background(), id)
+	return e, t, err
+}
