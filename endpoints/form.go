@@ -1,8 +1,8 @@
 package endpoints
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"io"
 	"mime"
 	"mime/multipart"
@@ -77,17 +77,16 @@ func (f *form) read(ctx context.Context, boundary string) error {
 	parts := multipart.NewReader(src, boundary)
 	for {
 		part, err := parts.NextRawPart()
-		if errors.Is(err, io.EOF) && body.err == nil {
+		if err == io.EOF { //nolint:errorlint // wrapped it means that the body ended early
 			break
 		}
 		if err == nil {
 			err = f.addPart(ctx, part)
+		} else {
+			err = badForm()
 		}
-		switch {
-		case body.err != nil:
-			return body.err
-		case err != nil:
-			return err
+		if err != nil {
+			return cmp.Or(body.err, err)
 		}
 	}
 	// To the end, so that the connection can be used again.
@@ -118,7 +117,7 @@ func (f *form) addPart(ctx context.Context, part *multipart.Part) error {
 	if err = pour(ctx, w, src); err != nil {
 		w.Abort()
 		if src.err != nil {
-			return badForm(src.err)
+			return badForm()
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -130,7 +129,7 @@ func (f *form) addPart(ctx context.Context, part *multipart.Part) error {
 	return nil
 }
 
-func badForm(error) error { return api.Invalidf("The body is not a whole multipart form") }
+func badForm() error { return api.Invalidf("The body is not a whole multipart form") }
 
 // fileName is the file name of a part with its directories, as sent; "" when
 // it has none.

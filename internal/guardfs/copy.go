@@ -55,8 +55,9 @@ func Copy(ctx context.Context, from *Guard, source string, to *Guard, destinatio
 // copying is one try to copy something.
 type copying struct {
 	mover
-	from *Guard
-	opt  CopyOptions
+	from  *Guard
+	opt   CopyOptions
+	there error // why the destination may not hold an entry
 }
 
 func (k *copying) copy(ctx context.Context, from, to string) (CopyResult, error) {
@@ -121,7 +122,11 @@ func (k *copying) check(ctx context.Context) error {
 	if src.kind() != Directory {
 		return nil
 	}
-	return k.from.side("source: ", src.clean, policy.Read, src.judgeTree(ctx, k.checkEntry))
+	err := src.judgeTree(ctx, k.checkEntry)
+	if k.there != nil {
+		return k.there
+	}
+	return k.from.side("source: ", src.clean, policy.Read, err)
 }
 
 // checkTaken refuses a final name that may not be replaced.
@@ -151,7 +156,9 @@ func (k *copying) checkTaken() error {
 func (k *copying) checkEntry(e *Entry) error {
 	at := Dir{g: k.g, path: join(k.final.path, e.dir.rel), clean: join(k.final.clean, e.dir.rel)}
 	if at.denies(e.name) {
-		return refuse(policy.PathDenied, "Directory would hold an entry that is denied by policy")
+		err := refuse(policy.PathDenied, "Directory would hold an entry that is denied by policy")
+		k.there = k.g.side("destination: ", k.dst.clean, policy.Write, err)
+		return k.there
 	}
 	if e.kind == Directory || !k.from.rules.DenyHardlinks && k.opt.Each == nil {
 		return nil
@@ -166,7 +173,8 @@ func (k *copying) checkEntry(e *Entry) error {
 	if k.opt.Each == nil || info.Kind != File && info.Kind != Symlink {
 		return nil
 	}
-	return k.opt.Each(at.path+"/"+e.name, info)
+	k.there = k.opt.Each(at.path+"/"+e.name, info)
+	return k.there
 }
 
 // place makes the copy and gives it its name.
