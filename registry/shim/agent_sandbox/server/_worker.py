@@ -149,10 +149,11 @@ class Worker:
                 self._fail(int(match.group(1)), 400, "ValueError", "Invalid JSON: %s" % error, {"code": "invalid_json"})
             return
         op = message.get("op")
-        if op == "call":
-            self._call(message)
-        elif op == "route":
-            self._route(message)
+        if op in ("call", "route"):
+            try:
+                (self._call if op == "call" else self._route)(message)
+            except Exception as error:
+                self._raised(message["id"], error)
         elif op == "cancel":
             job = self._jobs.get(message["id"])
             if job is not None:
@@ -274,8 +275,8 @@ class Worker:
         route = self._routes[message["route"]]
         r = message["request"]
         request = ServerRequest(
-            r["method"], r["path"], r["query"], Headers(r["headers"]), r["body"], r["path_params"],
-            {"identity": r["identity"], "scopes": r["scopes"], "request_id": r["request_id"]},
+            r["method"], r["path"], r["query"] or {}, Headers(r["headers"] or {}), r["body"], r["path_params"] or {},
+            {"identity": r["identity"], "scopes": r["scopes"] or [], "request_id": r["request_id"]},
         )
         self._run(_Job(self, id, self._answer_route), route.handler, lambda: route.handler(request))
 
