@@ -54,6 +54,7 @@ type bench struct {
 	dir                     string
 	rounds                  int
 	publishedProg, oursProg program // without a policy, for rows that start their own
+	bareProg                program
 	published, ours, bare   *server
 	transferer              *transferer
 }
@@ -76,10 +77,10 @@ func open(ctx context.Context, o options, dir string) (_ *bench, err error) {
 	if b.ours, err = start(ctx, sandboxServer("ours", o.ours, dir, raised)); err != nil {
 		return nil, err
 	}
-	bare := program{name: "bare", args: func(port, _ int) []string {
+	b.bareProg = program{name: "bare", args: func(port, _ int) []string {
 		return []string{o.bare, "-port", fmt.Sprint(port), "-root", dir}
 	}}
-	if b.bare, err = start(ctx, bare); err != nil {
+	if b.bare, err = start(ctx, b.bareProg); err != nil {
 		return nil, err
 	}
 	b.transferer, err = startTransferer(ctx, o.python)

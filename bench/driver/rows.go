@@ -16,7 +16,7 @@ const (
 	streamLines  = 2_500_000 // seq 1 2500000 writes 18.9 MB
 	clientBytes  = 7_000_000 // the published server's default body limit allows no more as base64
 	largestBytes = 100 << 20 // the default upload limit
-	rawBytes     = 256 << 20
+	rawBytes     = 1 << 30
 )
 
 // rows is the table, in the order of the document.
@@ -37,8 +37,10 @@ func rows() []row {
 		{name: "`POST /files/archive` of 20,000 files, tar.gz", unit: seconds, rounds: 2, sample: pack(smallTree), limit: tarAll(smallTree)},
 		{name: "upload by the published client, 7 MB", unit: seconds, goal: goal{client: true}, sample: clientUpload, limit: clientUploadAlone},
 		{name: "download by the published client, 7 MB", unit: seconds, goal: goal{client: true}, sample: clientDownload, limit: clientDownloadAlone},
-		{name: "`PUT /files/content`, 256 MiB", unit: seconds, goal: goal{limit: 2}, rounds: 3, sample: rawPut, limit: barePut},
-		{name: "`GET /files/content`, 256 MiB", unit: seconds, goal: goal{limit: 2}, rounds: 3, sample: rawGet, limit: bareGet},
+		{name: "`PUT /files/content`, 1 GiB", unit: seconds, goal: goal{limit: 2}, rounds: 2, sample: rawPut, limit: barePut},
+		{name: "`GET /files/content`, 1 GiB", unit: seconds, goal: goal{limit: 2}, rounds: 2, sample: rawGet, limit: bareGet},
+		{name: "memory grown by `PUT /files/content` of 1 GiB", unit: size, goal: goal{most: 64 << 20}, rounds: 2, fresh: rawPutMemory, limit: barePutMemory},
+		{name: "memory grown by its `GET`", unit: size, goal: goal{most: 64 << 20}, rounds: 2, fresh: rawGetMemory, limit: bareGetMemory},
 		{name: "memory grown by the largest upload (100 MiB, base64)", unit: size, goal: goal{most: 64 << 20}, rounds: 2, fresh: uploadMemory},
 		{name: "memory grown by its download", unit: size, goal: goal{most: 64 << 20}, rounds: 2, fresh: downloadMemory},
 	}
@@ -353,6 +355,35 @@ func fetch(ctx context.Context, s *server, target string) ([]float64, error) {
 			}
 			return err
 		})
+	})
+}
+
+func rawPutMemory(ctx context.Context, b *bench, p program) ([]float64, error) {
+	return grown(ctx, p, func(s *server) error {
+		_, err := rawPut(ctx, b, s)
+		return err
+	})
+}
+
+// rawGetMemory fetches what rawPutMemory left.
+func rawGetMemory(ctx context.Context, b *bench, p program) ([]float64, error) {
+	return grown(ctx, p, func(s *server) error {
+		_, err := rawGet(ctx, b, s)
+		return err
+	})
+}
+
+func barePutMemory(ctx context.Context, b *bench) ([]float64, error) {
+	return grown(ctx, b.bareProg, func(s *server) error {
+		_, err := put(ctx, s, "/plain/raw-bare")
+		return err
+	})
+}
+
+func bareGetMemory(ctx context.Context, b *bench) ([]float64, error) {
+	return grown(ctx, b.bareProg, func(s *server) error {
+		_, err := fetch(ctx, s, "/plain/raw-bare")
+		return err
 	})
 }
 
