@@ -212,6 +212,7 @@ func (b *batch) show(f outcome) manyFile {
 	if f.err == nil {
 		return manyFile{Path: f.done.Path, manyWritten: &manyWritten{f.done.Bytes, f.done.Created, f.done.SHA256, f.done.ETag}}
 	}
+	b.c.Refused(f.err)
 	e := api.Describe(f.err)
 	if e.Status >= http.StatusInternalServerError {
 		b.c.Log().Error("file not written", "path", f.path, "code", e.Code, "err", f.err)

@@ -243,6 +243,10 @@ func (in *uploadIn) content(s *spool, contentIsBase64 bool) error {
 	return nil
 }
 
+// furthest is how many seconds a time may be from 1970, so that its nanoseconds
+// have a number.
+const furthest = math.MaxInt64 / 1e9
+
 // moment reads a time; zero when the field is absent.
 func moment(f api.Field[any], name string) (time.Time, error) {
 	if f.State != api.Good {
@@ -250,13 +254,13 @@ func moment(f api.Field[any], name string) (time.Time, error) {
 	}
 	switch v := f.V.(type) {
 	case api.Number:
-		if s := v.Float(); math.Abs(s) < 1e11 {
+		if s := v.Float(); math.Abs(s) < furthest {
 			whole, frac := math.Modf(s)
 			return time.Unix(int64(whole), int64(frac*1e9)), nil
 		}
 	case string:
 		for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999", "2006-01-02"} {
-			if t, err := time.Parse(layout, v); err == nil {
+			if t, err := time.Parse(layout, v); err == nil && math.Abs(float64(t.Unix())) < furthest {
 				return t, nil
 			}
 		}

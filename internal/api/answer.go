@@ -182,6 +182,9 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 		_ = b.rc.SetReadDeadline(time.Time{})
 	} else if errors.Is(err, io.ErrUnexpectedEOF) {
 		err = Invalidf("The request body ended early")
+	} else if _, ok := errors.AsType[net.Error](err); !ok {
+		// Not the connection but what came over it: chunks that are none.
+		err = Invalidf("The request body is not coded as its head says")
 	}
 	b.err = err
 	return n, err

@@ -130,7 +130,7 @@ func (a *Audit) Put(mode policy.AuditMode, l AuditLine) {
 }
 
 // write puts the line of a finished call.
-func (a *Audit) write(c *Call, w *answer, took time.Duration) {
+func (a *Audit) write(c *Call, status int, code string, took time.Duration) {
 	mode := c.audit
 	if mode == "" { // refused before its rule was looked at
 		mode = policy.AuditDeny
@@ -139,15 +139,18 @@ func (a *Audit) write(c *Call, w *answer, took time.Duration) {
 		}
 	}
 	l := AuditLine{
-		Endpoint: c.Endpoint.ID(), Method: c.R.Method, Status: w.status,
+		Endpoint: c.Endpoint.ID(), Method: c.R.Method, Status: status,
 		RequestID: requestID(c.R.Context()), Remote: c.R.RemoteAddr,
 		DurationMS: math.Round(took.Seconds()*1e6) / 1e3,
 	}
 	if c.known {
 		l.Identity = &c.Identity.ID
 	}
-	if w.code != "" {
-		l.Code = &w.code
+	switch {
+	case code != "":
+		l.Code = &code
+	case c.inside != "":
+		l.Code = &c.inside
 	}
 	for _, p := range c.paths {
 		l.Paths = append(l.Paths, Name(p))
@@ -159,7 +162,7 @@ func (a *Audit) write(c *Call, w *answer, took time.Duration) {
 	if c.Endpoint.Paths {
 		l.Op = c.Endpoint.Op.String()
 	}
-	if c.Endpoint.Virtual {
+	if l.Door = c.door; l.Door == "" && c.Endpoint.Virtual {
 		l.Door = "pty"
 	}
 	a.Put(mode, l)

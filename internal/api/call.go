@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
@@ -35,7 +36,12 @@ type Call struct {
 	late   *lateBody
 	paths  []string
 	denied string
+	inside string // code of a refusal inside an answer that is a success
 	audit  policy.AuditMode
+
+	// Of a call of another dialect.
+	door  string
+	began time.Time
 }
 
 // enter admits the call as endpoint id: enabled, scopes, rate, and a slot,
@@ -99,6 +105,12 @@ func (c *Call) Guard(rule *policy.Rule) *guardfs.Guard {
 	return c.gate.Files.Guard(rule.Paths, c.Policy.BaseDir(), c.saw)
 }
 
+// GuardIn is Guard with another base directory, for a dialect with a boundary
+// of its own where no rule names roots.
+func (c *Call) GuardIn(rule *policy.Rule, base string) *guardfs.Guard {
+	return c.gate.Files.Guard(rule.Paths, base, c.saw)
+}
+
 // saw notes a judged path for the audit line.
 func (c *Call) saw(path string, _ policy.Op, d policy.Decision) {
 	const most, longest = 8, 512
@@ -116,6 +128,15 @@ func (c *Call) saw(path string, _ policy.Op, d policy.Decision) {
 // Note adds a name to those of the audit line: what the call was about where
 // that is no path, such as an address.
 func (c *Call) Note(name string) { c.saw(name, policy.Read, policy.Allow()) }
+
+// Refused notes for audit that a part of the call was refused though the call
+// as a whole is answered: who asks for many things at once must not go unseen.
+// Errors that are no refusals of the policy are not noted.
+func (c *Call) Refused(err error) {
+	if policy.IsDenied(err) {
+		c.inside = CodeOf(err)
+	}
+}
 
 // Stopping is closed when the server begins to stop; streams then end.
 func (c *Call) Stopping() <-chan struct{} { return c.gate.Stopping }
@@ -168,7 +189,7 @@ func (c *Call) wrapped() bool {
 
 // openBody checks what the head says about the body and makes it readable.
 func (c *Call) openBody() error {
-	if enc := c.R.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") &&
+	if enc := strings.Join(c.R.Header.Values("Content-Encoding"), ","); enc != "" && !strings.EqualFold(enc, "identity") &&
 		(c.Endpoint.body != rawBody || !strings.EqualFold(enc, "gzip")) {
 		return &Error{Status: http.StatusUnsupportedMediaType, Type: "ValueError", Code: "unsupported_encoding", Msg: "Content-Encoding is not supported"}
 	}

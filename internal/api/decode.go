@@ -46,6 +46,11 @@ func notObject() error {
 	return &Error{Status: http.StatusBadRequest, Type: "ValueError", Code: "body_not_object", Msg: "The request body must be a JSON object", NoEndpoint: true}
 }
 
+// maxValues bounds the values of a body that are held for a handler. Two bytes
+// of text can make a hundred of memory: without it a few bodies of the largest
+// size would take all there is.
+const maxValues = 200_000
+
 // members reads a body that must be an object and returns the values of the
 // names wanted, or of all when wanted is nil. The rest is checked and forgotten:
 // a caller cannot make us hold more than we asked for.
@@ -54,6 +59,9 @@ func members(text []byte, wanted map[string]bool) (map[string]any, error) {
 		return nil, nil
 	}
 	s := scanBytes(text)
+	if wanted != nil {
+		s.most = maxValues
+	}
 	fields := map[string]any{}
 	object := false
 	c, err := s.token()

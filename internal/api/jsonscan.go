@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/http"
 	"unicode/utf8"
 )
 
@@ -22,6 +23,9 @@ type scanner struct {
 	src   io.Reader // nil when the text is wholly in buf
 	base  int64     // offset of buf[0] in the text
 	begun bool
+
+	most int // values that may be held; 0: any number
+	made int
 }
 
 // syntaxError is malformed JSON, as opposed to a failing source.
@@ -563,6 +567,12 @@ func (s *scanner) value(depth int) (any, error) {
 	c, err := s.token()
 	if err != nil {
 		return nil, err
+	}
+	if s.made++; s.most > 0 && s.made > s.most {
+		return nil, &Error{
+			Status: http.StatusBadRequest, Type: "ValueError", Code: "too_many_values", NoEndpoint: true,
+			Msg: fmt.Sprintf("The request body has more than %d values", s.most),
+		}
 	}
 	switch c {
 	case '{':

@@ -63,6 +63,16 @@ func requestID(ctx context.Context) string {
 	return id
 }
 
+// withRequestID gives the request its id, the caller's own where that will do.
+func withRequestID(h http.Header, r *http.Request) *http.Request {
+	id := r.Header.Get("X-Request-Id")
+	if !validRequestID.MatchString(id) {
+		id = rand.Text()
+	}
+	h.Set("X-Request-Id", id)
+	return r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
+}
+
 var validRequestID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 
 // front does what comes before any row: request id, bounds of the head,
@@ -71,23 +81,19 @@ func (g *Gate) front(mux *chi.Mux) http.Handler {
 	mux.NotFound(func(w http.ResponseWriter, r *http.Request) { g.unrouted(mux, w.(*answer), r) })
 	mux.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) { g.unrouted(mux, w.(*answer), r) })
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		id := r.Header.Get("X-Request-Id")
-		if !validRequestID.MatchString(id) {
-			id = rand.Text()
-		}
 		w := newAnswer(rw)
-		w.Header().Set("X-Request-Id", id)
+		r = withRequestID(w.Header(), r)
 		if r.Body != nil && r.Body != http.NoBody {
 			w.body = &bodyReader{src: r.Body, rc: w.rc, stall: g.BodyTimeout}
 		} else {
 			w.body = &bodyReader{src: http.NoBody, rc: w.rc, eof: true}
 		}
-		if len(r.TransferEncoding) > 0 {
-			// The library drops a Content-Length beside chunked coding; what
+		if len(r.TransferEncoding) > 0 || !r.ProtoAtLeast(1, 1) {
+			// The library drops a Content-Length beside chunked coding, and in
+			// HTTP/1.0 it passes over chunked coding without a trace; what
 			// follows on such a connection cannot be trusted.
 			w.Header().Set("Connection", "close")
 		}
-		r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
 		defer g.contain(w, r)
 		if e := headError(r); e != nil {
 			writeError(w, r, "", e)
@@ -175,7 +181,7 @@ func (g *Gate) unrouted(mux *chi.Mux, w *answer, r *http.Request) {
 	}
 	h := w.Header()
 	h.Set("Allow", strings.Join(append(allow, http.MethodOptions), ", "))
-	if g.allowOrigin(w, r) {
+	if g.AllowOrigin(h, r) {
 		h.Set("Access-Control-Allow-Methods", strings.Join(allow, ", "))
 		h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, X-Access-Token, X-Request-Id")
 		h.Set("Access-Control-Max-Age", "600")
@@ -183,14 +189,15 @@ func (g *Gate) unrouted(mux *chi.Mux, w *answer, r *http.Request) {
 	w.settle(r, func() { w.WriteHeader(http.StatusNoContent) })
 }
 
-// allowOrigin adds the header that lets a listed origin read the answer.
-func (g *Gate) allowOrigin(w *answer, r *http.Request) bool {
+// AllowOrigin adds to h what lets a listed origin read the answer; false when
+// the request comes from none.
+func (g *Gate) AllowOrigin(h http.Header, r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin == "" || !g.Origins.has(origin) {
 		return false
 	}
-	w.Header().Set("Access-Control-Allow-Origin", origin)
-	w.Header().Add("Vary", "Origin")
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Add("Vary", "Origin")
 	return true
 }
 
@@ -203,12 +210,12 @@ func shownPath(u *url.URL) string {
 // handle serves one request of a row, from the door to the audit line.
 func (g *Gate) handle(ep *Endpoint, w *answer, r *http.Request) {
 	started := time.Now()
-	g.allowOrigin(w, r)
+	g.AllowOrigin(w.Header(), r)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	call, err := g.Admit(ep, w, r)
 	defer call.done()
-	defer func() { g.Audit.write(call, w, time.Since(started)) }()
+	defer func() { g.Audit.write(call, w.status, w.code, time.Since(started)) }()
 	switch {
 	case err != nil:
 	case r.Method == http.MethodHead && (ep.Streaming || ep.drains):

@@ -2,6 +2,7 @@ package guardfs
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"time"
@@ -50,7 +51,9 @@ type Info struct {
 	Nlink      uint64
 	Inode, Dev uint64
 
-	Mtime, Atime, Ctime int64 // nanoseconds since 1970
+	// Nanoseconds since 1970; of times too far away for that, the furthest.
+	Mtime, Atime, Ctime int64
+	far                 int64 // how many seconds Mtime falls short
 
 	// Target is the text of the link: of the entry itself when it is one, and
 	// from Stat that followed a link, of the link that was named.
@@ -65,9 +68,19 @@ func newInfo(path string, st *unix.Stat_t) Info {
 	return Info{
 		Name: name, Path: path, Kind: kindOf(st.Mode), Size: st.Size, Mode: st.Mode & 0o7777,
 		UID: st.Uid, GID: st.Gid, Nlink: uint64(st.Nlink), Inode: st.Ino, Dev: uint64(st.Dev),
-		Mtime: st.Mtim.Nano(), Atime: st.Atim.Nano(), Ctime: st.Ctim.Nano(),
+		Mtime: nanos(st.Mtim), Atime: nanos(st.Atim), Ctime: nanos(st.Ctim),
+		far: st.Mtim.Sec - clampSeconds(st.Mtim.Sec),
 	}
 }
+
+// clampSeconds is the second nearest to s that has nanoseconds in an int64:
+// anybody may give a file a time beyond the years 1677 to 2262.
+func clampSeconds(s int64) int64 {
+	const most int64 = math.MaxInt64/1_000_000_000 - 1
+	return min(max(s, -most), most)
+}
+
+func nanos(t unix.Timespec) int64 { return clampSeconds(t.Sec)*1e9 + t.Nsec }
 
 // IsDir tells whether the entry is a directory.
 func (i Info) IsDir() bool { return i.Kind == Directory }
@@ -81,7 +94,7 @@ func (i Info) Permissions() string { return fmt.Sprintf("%03o", i.Mode&0o777) }
 // ETag is a strong entity tag, quotes included: it changes whenever time of
 // modification, size or inode does.
 func (i Info) ETag() string {
-	return `"` + strconv.FormatInt(i.Mtime, 36) + "-" + strconv.FormatInt(i.Size, 36) + "-" + strconv.FormatUint(i.Inode, 36) + `"`
+	return `"` + strconv.FormatInt(i.Mtime+i.far, 36) + "-" + strconv.FormatInt(i.Size, 36) + "-" + strconv.FormatUint(i.Inode, 36) + `"`
 }
 
 // fileInfo are the facts about an open file.
