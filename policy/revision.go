@@ -15,7 +15,7 @@ import (
 // sizes as integers, digests in lower case, keys sorted, everything else as
 // written. Parsing it gives a document of the same revision.
 func (d *Document) JSON() []byte {
-	return canonical(nil, d.normalised())
+	return appendJSON(nil, d.normalised(), true)
 }
 
 func (d *Document) normalised() *node {
@@ -63,13 +63,13 @@ func (d *Document) revision(env []string, code map[string]bool) string {
 		}
 		n = n.with("code_groups", groups)
 	}
-	sum := sha256.Sum256(canonical(nil, n))
+	sum := sha256.Sum256(appendJSON(nil, n, true))
 	return hex.EncodeToString(sum[:])[:16]
 }
 
-// canonical appends compact JSON in ASCII with sorted keys: the bytes the
-// published server hashes.
-func canonical(b []byte, n *node) []byte {
+// appendJSON appends compact JSON in ASCII. With sorted keys it is the bytes
+// the published server hashes.
+func appendJSON(b []byte, n *node, sorted bool) []byte {
 	switch n.kind {
 	case nullNode:
 		return append(b, "null"...)
@@ -87,7 +87,7 @@ func canonical(b []byte, n *node) []byte {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = canonical(b, item)
+			b = appendJSON(b, item, sorted)
 		}
 		return append(b, ']')
 	}
@@ -96,14 +96,16 @@ func canonical(b []byte, n *node) []byte {
 		order[i] = i
 	}
 	// The bytes of UTF-8 sort like the code points they stand for.
-	slices.SortFunc(order, func(x, y int) int { return strings.Compare(n.keys[x], n.keys[y]) })
+	if sorted {
+		slices.SortFunc(order, func(x, y int) int { return strings.Compare(n.keys[x], n.keys[y]) })
+	}
 	b = append(b, '{')
 	for i, k := range order {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = append(appendString(b, n.keys[k]), ':')
-		b = canonical(b, n.items[k])
+		b = appendJSON(b, n.items[k], sorted)
 	}
 	return append(b, '}')
 }

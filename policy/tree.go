@@ -30,6 +30,7 @@ const (
 	stringNode
 	listNode
 	objectNode
+	otherNode // what no document can hold, named by s; only in larger files
 )
 
 // node is one value of a document. Objects keep the order of their keys,
@@ -46,7 +47,12 @@ type node struct {
 	line   int
 	col    int
 	keyPos []position // of keys; nil without positions
+	odd    []oddMember
 }
+
+// oddMember is a member of an object whose key is no string; only in larger
+// files.
+type oddMember struct{ key, value *node }
 
 type position struct{ line, col int }
 
@@ -64,6 +70,8 @@ func (n *node) what() string {
 		return "a string"
 	case listNode:
 		return "a list"
+	case otherNode:
+		return n.s
 	}
 	return "an object"
 }

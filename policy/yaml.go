@@ -52,14 +52,21 @@ func treeOf(n *yaml.Node) (*node, *DocumentError) {
 	if n.Kind == yaml.DocumentNode && len(n.Content) == 1 {
 		n = n.Content[0]
 	}
-	var r yamlReader
+	r := yamlReader{depth: maxDocumentDepth}
 	return r.value("policy", n, 0)
 }
 
 // yamlReader turns library nodes into ours. Scalars mean what they mean to the
 // YAML 1.1 reader of the published server and client ("off" is false), not
 // what the library would make of them.
-type yamlReader struct{ nodes int }
+type yamlReader struct {
+	nodes int
+	depth int // the most levels
+	// whole is for files of which a policy may be a part: what no policy can
+	// hold becomes an otherNode, and repeated keys are collected.
+	whole    bool
+	repeated []*DocumentError
+}
 
 func (r *yamlReader) value(where string, n *yaml.Node, depth int) (*node, *DocumentError) {
 	fail := func(format string, args ...any) (*node, *DocumentError) {
@@ -68,8 +75,8 @@ func (r *yamlReader) value(where string, n *yaml.Node, depth int) (*node, *Docum
 	if r.nodes++; r.nodes > maxDocumentNodes {
 		return fail("more than %d values", maxDocumentNodes)
 	}
-	if depth > maxDocumentDepth { // also ends an alias inside its own anchor
-		return fail("nested deeper than %d", maxDocumentDepth)
+	if depth > r.depth { // also ends an alias inside its own anchor
+		return fail("nested deeper than %d", r.depth)
 	}
 	switch n.Kind {
 	case yaml.AliasNode:
@@ -85,7 +92,7 @@ func (r *yamlReader) value(where string, n *yaml.Node, depth int) (*node, *Docum
 		out.line, out.col = n.Line, n.Column
 		return out, nil
 	case yaml.SequenceNode:
-		if tag := explicitTag(n); tag != "" && tag != "!!seq" {
+		if tag := explicitTag(n); tag != "" && tag != "!!seq" && !(r.whole && collectionTags[tag]) {
 			return fail("the tag %s is not allowed", shorten(tag))
 		}
 		out := &node{kind: listNode, line: n.Line, col: n.Column}
@@ -98,7 +105,7 @@ func (r *yamlReader) value(where string, n *yaml.Node, depth int) (*node, *Docum
 		}
 		return out, nil
 	case yaml.MappingNode:
-		if tag := explicitTag(n); tag != "" && tag != "!!map" {
+		if tag := explicitTag(n); tag != "" && tag != "!!map" && !(r.whole && collectionTags[tag]) {
 			return fail("the tag %s is not allowed", shorten(tag))
 		}
 		return r.mapping(where, n, depth)
@@ -120,13 +127,24 @@ func (r *yamlReader) mapping(where string, n *yaml.Node, depth int) (*node, *Doc
 		if err != nil {
 			return nil, err
 		}
+		if r.whole && key.kind != stringNode && key.kind < listNode || key.kind == otherNode {
+			v, err := r.value(where, v, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			out.odd = append(out.odd, oddMember{key, v})
+			continue
+		}
 		if key.kind != stringNode {
 			return nil, &DocumentError{where, "a key is " + key.what() + ", not a string", k.Line, k.Column}
 		}
 		if seen[key.s] {
 			err := repeated(where, key.s)
 			err.Line, err.Column = k.Line, k.Column
-			return nil, err
+			if !r.whole {
+				return nil, err
+			}
+			r.repeated = append(r.repeated, err)
 		}
 		seen[key.s] = true
 		val, err := r.value(member(where, key.s), v, depth+1)
@@ -173,6 +191,12 @@ func (r *yamlReader) merge(where string, out *node, seen map[string]bool, m *yam
 	return nil
 }
 
+// The other tags of YAML 1.1 that its readers know.
+var (
+	scalarTags     = map[string]bool{"!!timestamp": true, "!!binary": true}
+	collectionTags = map[string]bool{"!!set": true, "!!omap": true, "!!pairs": true}
+)
+
 const quotedStyles = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
 
 func isPlain(n *yaml.Node) bool { return n.Style&(quotedStyles|yaml.TaggedStyle) == 0 }
@@ -197,10 +221,18 @@ func (r *yamlReader) scalar(n *yaml.Node) (*node, string) {
 			return nil, "not a value of the tag " + tag
 		}
 		return v, text
+	case r.whole && scalarTags[tag]:
+		return &node{kind: otherNode, s: "a value of the tag " + tag}, ""
 	default:
 		return nil, "the tag " + shorten(tag) + " is not allowed"
 	}
+	if r.whole && yamlDate().MatchString(n.Value) {
+		return &node{kind: otherNode, s: "a date", plain: true}, ""
+	}
 	v, text := plainScalar(n.Value)
+	if text != "" && r.whole {
+		v, text = &node{kind: otherNode, s: "a number that is not finite or beyond 64 bits"}, ""
+	}
 	if v != nil {
 		v.plain = true
 	}
@@ -213,6 +245,11 @@ func tagOf(n *node) string {
 	}
 	return map[kind]string{nullNode: "!!null", boolNode: "!!bool", intNode: "!!int", floatNode: "!!float"}[n.kind]
 }
+
+// yamlDate is the plain scalars of YAML 1.1 that are dates.
+var yamlDate = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[0-9]{4}-([0-9]{2}-[0-9]{2}|[0-9]{1,2}-[0-9]{1,2}([Tt]|[ \t]+)[0-9]{1,2}:[0-9]{2}:[0-9]{2}(\.[0-9]*)?([ \t]*(Z|[-+][0-9]{1,2}(:[0-9]{2})?))?)$`)
+})
 
 // The plain scalars of YAML 1.1 that are numbers.
 var yamlNumbers = sync.OnceValue(func() (re struct{ integer, fraction *regexp.Regexp }) {

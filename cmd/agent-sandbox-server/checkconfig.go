@@ -29,6 +29,8 @@ type checkOptions struct {
 	scopes, op  string
 	baseDir     string
 	hasQuestion bool
+	template    string // "" when a policy is checked
+	writePolicy string
 }
 
 // checkConfig resolves the policy as serve does and shows what it means.
@@ -38,6 +40,8 @@ func (p *program) checkConfig(args []string) int {
 	fs := flag.NewFlagSet("check-config", flag.ContinueOnError)
 	fs.StringVar(&o.source.file, "policy", "", "policy `file`, JSON or YAML")
 	fs.StringVar(&o.source.preset, "preset", "", "`name` of a built-in policy, put over the one in force")
+	fs.StringVar(&o.template, "template", "", "check this template.yaml `file` instead")
+	fs.StringVar(&o.writePolicy, "write-policy", "", "with --template: write its server block to this `file`, as JSON, if nothing is wrong")
 	fs.Var(&o.commands, "commands", "`file` or module of named commands; may be repeated")
 	fs.BoolVar(&o.asJSON, "json", false, "print JSON")
 	fs.BoolVar(&o.strict, "strict", false, "exit 2 when there are warnings")
@@ -49,11 +53,17 @@ func (p *program) checkConfig(args []string) int {
 		return status
 	}
 	fs.Visit(func(f *flag.Flag) { o.hasQuestion = o.hasQuestion || f.Name == "explain" })
+	if err := o.contradiction(); err != nil {
+		return p.misused("check-config", err)
+	}
 	commands, err := p.tryCommands(&o)
 	if err != nil {
 		return p.failed(err)
 	}
 	rows := api.Rows((&endpoints.Server{Version: version, Commands: commands}).Table())
+	if o.template != "" {
+		return p.checkTemplate(&o, rows)
+	}
 	loaded, err := o.source.load(rows)
 	if err != nil {
 		// Here every fault is the policy's: there is nothing else to configure.
@@ -69,7 +79,7 @@ func (p *program) checkConfig(args []string) int {
 	warnings = append(warnings, lintFile(o.source.file)...)
 	slices.Sort(warnings)
 	if o.asJSON {
-		p.printReport(loaded.Policy, warnings)
+		p.printJSON(report{loaded.Revision(), ruleReports(loaded.Policy), append([]string{}, warnings...)})
 	} else {
 		p.printTable(loaded.Policy, warnings)
 	}
@@ -135,8 +145,8 @@ type pathReport struct {
 	ReadOnly bool     `json:"read_only"`
 }
 
-func (p *program) printReport(pol *policy.Policy, warnings []string) {
-	out := report{Revision: pol.Revision(), Endpoints: []ruleReport{}, Warnings: append([]string{}, warnings...)}
+func ruleReports(pol *policy.Policy) []ruleReport {
+	out := []ruleReport{}
 	for _, r := range pol.Rules() {
 		line := ruleReport{
 			Endpoint: r.Row.Name, Group: r.Row.Group, Enabled: r.Enabled,
@@ -149,9 +159,9 @@ func (p *program) printReport(pol *policy.Policy, warnings []string) {
 		if !r.Enabled {
 			line.Rule = &r.Origin
 		}
-		out.Endpoints = append(out.Endpoints, line)
+		out = append(out, line)
 	}
-	p.printJSON(out)
+	return out
 }
 
 func (p *program) printJSON(v any) {
