@@ -13,7 +13,8 @@ import (
 )
 
 // Gate is the one door: every request of every listener and dialect is let in
-// by [Gate.Admit] or by the same steps, [Gate.Identify] and [Gate.Enter].
+// by [Gate.Admit] or by the same steps in two parts, [Gate.Arrive] and
+// [Call.Enter], where what a call is about lies in its message.
 // Its fields are set before use and never change.
 type Gate struct {
 	Policy  func() *policy.Policy // the one in force now

@@ -15,6 +15,7 @@ type ServerOptions struct {
 	HeaderTimeout  time.Duration // for the head of a request to arrive
 	IdleTimeout    time.Duration // for a kept connection without a request
 	MaxConnections int
+	HTTP2          bool // HTTP/2 without TLS too, for clients that begin with it
 	Log            *slog.Logger
 }
 
@@ -33,6 +34,11 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServerOptions,
 		MaxHeaderBytes:    maxHead,
 		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 		ConnState:         pool.state,
+	}
+	if o.HTTP2 {
+		srv.Protocols = new(http.Protocols)
+		srv.Protocols.SetHTTP1(true)
+		srv.Protocols.SetUnencryptedHTTP2(true)
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(&pooledListener{l, pool}) }()

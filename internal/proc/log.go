@@ -23,6 +23,10 @@ type Log struct {
 	done    bool
 	change  chan struct{} // made by the first who waits
 	account *atomic.Int64 // where bytes are counted too
+
+	followers map[*Follower]struct{}
+	taken     int64         // events before it were taken by some follower
+	room      chan struct{} // made by a take that waits, closed when a follower moved
 }
 
 // Event is one piece of output, at most 64 KiB. The pieces of one stream,
@@ -64,7 +68,7 @@ func NewLog(limit int) *Log {
 func (l *Log) take(s Stream, b *block, n int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.done {
+	if l.awaitRoom(); l.done {
 		return false
 	}
 	data := b[:n]
@@ -102,6 +106,9 @@ func (l *Log) append(s Stream, data []byte) {
 
 func (l *Log) push(s Stream, piece []byte) {
 	l.count(len(piece))
+	for f := range l.followers {
+		f.behind += len(piece)
+	}
 	if last := len(l.events) - 1; last >= 0 && !l.sealed && l.events[last].Stream == s &&
 		len(l.events[last].Data)+len(piece) <= l.maxEvent {
 		// Nobody has seen the last event: fewer, larger ones cost less.
@@ -111,7 +118,17 @@ func (l *Log) push(s Stream, piece []byte) {
 		l.next++
 		l.sealed = false
 	}
-	for len(l.events) > 0 && (l.bytes > l.limit || len(l.events) > l.maxEvents) {
+	l.prune()
+}
+
+// prune drops the oldest events that are too many and that no follower waits
+// for. It is called under l.mu.
+func (l *Log) prune() {
+	if len(l.events) == 0 || l.bytes <= l.limit && len(l.events) <= l.maxEvents {
+		return
+	}
+	wanted := l.wanted()
+	for len(l.events) > 0 && l.events[0].Seq < wanted && (l.bytes > l.limit || len(l.events) > l.maxEvents) {
 		l.count(-len(l.events[0].Data))
 		l.events[0] = Event{}
 		l.events = l.events[1:] // append moves the rest to a new array when this one is full
@@ -142,6 +159,9 @@ func (l *Log) discard() {
 	defer l.mu.Unlock()
 	l.count(-l.bytes)
 	l.dropped = l.dropped || len(l.events) > 0
+	for f := range l.followers {
+		f.pos, f.behind = l.next, 0
+	}
 	l.events = nil
 }
 
@@ -178,6 +198,7 @@ func (l *Log) end() {
 	l.flush()
 	l.done = true
 	l.wake()
+	l.freed()
 }
 
 func (l *Log) lasting() bool { return true }
