@@ -198,6 +198,9 @@ func (c *copier) close(e *Entry, rel, name string) error {
 
 func (c *copier) symlink(e *Entry, name string) error {
 	text, err := e.Readlink()
+	if errors.Is(err, unix.EINVAL) {
+		return errMoved // no link any more
+	}
 	if err != nil {
 		return err
 	}

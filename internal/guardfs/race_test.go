@@ -209,6 +209,13 @@ func (r *race) round(i int) {
 	r.count("move out!", err)
 	_, _, err = r.gd.Chmod(ctx, "x/f", 0o600+uint32(k), false)
 	r.count("chmod", err)
+	if i%8 == 0 { // what was a link when it was looked at is none when it is read
+		_, err = Copy(ctx, r.gd, "x", r.gd, "whole", CopyOptions{})
+		r.count("copy tree", err)
+		if _, err = r.gd.Delete(ctx, "whole", DeleteOptions{}); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
+	}
 	_, err = Copy(ctx, r.gd, "x/f", r.gd, "copied", CopyOptions{})
 	r.count("copy out", err)
 	if b, err := os.ReadFile(r.in("copied")); err == nil && string(b) != inside {
