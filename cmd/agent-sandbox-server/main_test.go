@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -57,6 +58,8 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Vars = slices.DeleteFunc(e.Vars, func(s string) bool { return strings.HasPrefix(s, "ABX_") })
 			e.Setenv("GORACE", os.Getenv("GORACE"))
+			e.Setenv("PYTHON", realPython())
+			e.Setenv("SERVER", filepath.SplitList(e.Getenv("PATH"))[0]+"/"+program0)
 			for _, name := range []string{"PORT", "PORT2", "PTYPORT"} {
 				e.Setenv(name, strconv.Itoa(freePort(t)))
 			}
@@ -66,6 +69,16 @@ func TestScripts(t *testing.T) {
 			"healthy": scriptHealthy, "status": scriptStatus, "signal": scriptSignal, "listen": scriptListen, "lines": scriptLines, "exits": scriptExits,
 		},
 	})
+}
+
+// realPython is an interpreter that needs no home directory, as wrappers do.
+func realPython() string {
+	for _, path := range []string{"/usr/bin/python3", "/usr/local/bin/python3"} {
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	return "python3"
 }
 
 // exits N COMMAND… runs a command that must end with status N.
