@@ -19,9 +19,9 @@ type ending struct {
 
 var (
 	// hangUp ends a terminal that was deleted or left alone.
-	hangUp = ending{[]syscall.Signal{syscall.SIGHUP, syscall.SIGCONT}, 200 * time.Millisecond, ""}
+	hangUp = ending{[]syscall.Signal{syscall.SIGHUP}, 200 * time.Millisecond, ""}
 	// shutDown ends all terminals when the server stops.
-	shutDown = ending{[]syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGCONT}, 2 * time.Second, proc.ReasonShutdown}
+	shutDown = ending{[]syscall.Signal{syscall.SIGTERM, syscall.SIGHUP}, 2 * time.Second, proc.ReasonShutdown}
 )
 
 // closingDrain bounds the reading of a terminal that is closed by force.

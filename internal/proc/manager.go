@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -34,7 +35,8 @@ type Manager struct {
 	marks   marker
 	cgroups *cgroups
 	oom     oomCounter
-	stage   bool // every start needs the stage: signals are blocked in us
+	stage   bool           // every start needs the stage: signals are blocked in us
+	before  map[int]uint64 // children that are none of our business: they were there first
 
 	chld    chan os.Signal
 	quit    chan struct{} // ends the reaper
@@ -44,7 +46,9 @@ type Manager struct {
 	byPID   map[int]*Process // not reaped
 	live    map[*Process]struct{}
 	drains  []*pipe // oldest first
-	closing bool    // no more starts
+	hunts   []*tree // being killed
+	closing bool    // Close was called
+	sealed  bool    // no more starts
 	closed  bool    // no more goroutines
 	wg      sync.WaitGroup
 }
@@ -56,6 +60,9 @@ const maxDrains = 1024
 // closeWait bounds how long Close waits for what it has killed to be reaped:
 // the kernel may hold a process that sleeps on a dead disk for ever.
 const closeWait = 2 * time.Second
+
+// managers counts those that are not closed. A server has one, tests have many.
+var managers atomic.Int32
 
 // New makes a manager and starts its reaper. It makes the server the reaper of
 // its orphaned descendants, marks every descriptor above 2 close-on-exec, and
@@ -84,7 +91,9 @@ func New(opts Options) (*Manager, error) {
 		reaperC: make(chan struct{}),
 		byPID:   map[int]*Process{},
 		live:    map[*Process]struct{}{},
+		before:  descendants(os.Getpid(), treeLimit),
 	}
+	managers.Add(1)
 	if !opts.noMarks {
 		m.marks = newMarker()
 	}
@@ -198,9 +207,8 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 	m.closing = true
 	m.mu.Unlock()
-
-	forkMu.Lock() // starts that were under way have their entries now
-	forkMu.Unlock()
+	defer managers.Add(-1)
+	m.seal()
 	m.stopAll(ctx)
 
 	// Programs are gone. What still keeps a process from being done is a
@@ -244,6 +252,24 @@ func (m *Manager) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// Kill ends everything that was started, but for what was started with Detach,
+// at once and without asking, for a server that is not given the time for
+// Close. Starts fail from its beginning on. It may be called while Close runs.
+func (m *Manager) Kill() {
+	m.seal()
+	m.killEach(m.running())
+}
+
+// seal lets nothing be started any more. What is under way has its entry in
+// the table when it returns.
+func (m *Manager) seal() {
+	m.mu.Lock()
+	m.sealed = true
+	m.mu.Unlock()
+	forkMu.Lock()
+	forkMu.Unlock()
 }
 
 // abandon gives up a process that will not be done by itself: it was detached,

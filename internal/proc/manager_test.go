@@ -116,19 +116,6 @@ func TestWhatIsDrainedIsBounded(t *testing.T) {
 	m.mu.Unlock()
 }
 
-func TestSignalAllReachesEverySession(t *testing.T) {
-	m := newManager(t, Options{})
-	dir := t.TempDir()
-	s := bash(`for i in 1 2; do setsid bash -c "trap ': >hup$i; exit' HUP; : >up$i; while :; do sleep 0.02; done" & done; trap '' HUP; wait`)
-	s.Dir = dir
-	p := start(t, m, s)
-	has := func(name string) bool { _, err := os.Stat(dir + "/" + name); return err == nil }
-	eventually(t, "both are up", func() bool { return has("up1") && has("up2") })
-	p.SignalAll(unix.SIGHUP)
-	eventually(t, "both heard it", func() bool { return has("hup1") && has("hup2") })
-	await(t, p.Done(), "done")
-}
-
 // TestStrangersHideNobody: dead children that other code has not waited for
 // yet lie in front of ours.
 func TestStrangersHideNobody(t *testing.T) {

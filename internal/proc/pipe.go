@@ -113,7 +113,7 @@ func (pp *pipe) run(sink Sink) {
 		}
 		pp.last.Store(time.Now().UnixNano())
 		if taken, target := pp.taken.Add(int64(n)), pp.target.Load(); target >= 0 && taken >= target {
-			pp.p.reached(pp)
+			pp.p.reached()
 		}
 	}
 	pp.f.Close()

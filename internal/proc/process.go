@@ -109,14 +109,20 @@ func (p *Process) Signal(sig syscall.Signal, group bool) error {
 	return p.send(sig, group)
 }
 
-// SignalAll sends sig to everything the process has started, whatever group or
-// session it is in, also to what is left when the process itself has ended.
-// SIGKILL is the business of End.
-func (p *Process) SignalAll(sig syscall.Signal) {
+// SignalSession sends sig to every process, in whatever group, of the session
+// that the process leads, which was started with a terminal. It returns
+// ErrEnded when the process has ended. SIGKILL is the business of End.
+func (p *Process) SignalSession(sig syscall.Signal) error {
 	p.mu.Lock()
+	if p.reaped {
+		p.mu.Unlock()
+		return ErrEnded
+	}
 	t := p.m.treeOf(p)
 	p.mu.Unlock()
+	t.session = p.pid
 	t.signal(sig)
+	return nil
 }
 
 // send is called under p.mu, with the process unreaped.
@@ -224,7 +230,7 @@ func (p *Process) collected(ws syscall.WaitStatus, ru *syscall.Rusage) {
 }
 
 // reached is called when a pipe has given all that was written before the end.
-func (p *Process) reached(pp *pipe) {
+func (p *Process) reached() {
 	if p.isExited() {
 		return
 	}

@@ -108,10 +108,27 @@ func children(pid int) []int {
 		if err != nil {
 			continue
 		}
-		for _, f := range bytes.Fields(text) {
-			if n, err := strconv.Atoi(string(f)); err == nil {
-				out = append(out, n)
-			}
+		out = append(out, numbers(text)...)
+	}
+	return out
+}
+
+// adopted lists the children that came to us when their parents ended, with
+// some of those we started: the kernel gives orphans to the first thread.
+func adopted() []int {
+	self := "/proc/self/task/" + strconv.Itoa(unix.Getpid()) + "/children"
+	text, err := os.ReadFile(self)
+	if err != nil {
+		return nil
+	}
+	return numbers(text)
+}
+
+func numbers(text []byte) []int {
+	var out []int
+	for f := range bytes.FieldsSeq(text) {
+		if n, err := strconv.Atoi(string(f)); err == nil {
+			out = append(out, n)
 		}
 	}
 	return out

@@ -89,9 +89,11 @@ func (m *Manager) reapOne(pid int) bool {
 		return true // the next look finds it
 	}
 	if m.marks.on {
-		if k, ok := markOf(pid); !ok || !m.marks.ours(k) {
+		k, ok := markOf(pid)
+		if !ok || !m.marks.ours(k) {
 			return false
 		}
+		m.fell(k)
 	}
 	reapPID(pid, nil)
 	return true

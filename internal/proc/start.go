@@ -261,9 +261,9 @@ func (st *starting) forkOnce(path string, argv []string, attr *syscall.ProcAttr)
 	forkMu.Lock()
 	defer forkMu.Unlock()
 	m.mu.Lock()
-	closing := m.closing
+	sealed := m.sealed
 	m.mu.Unlock()
-	if closing {
+	if sealed {
 		return ErrClosed
 	}
 	if m.marks.on {

@@ -3,6 +3,8 @@ package proc
 import (
 	"context"
 	"maps"
+	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -22,11 +24,13 @@ const (
 // walking the tree catches programs that changed their RLIMIT_LOCKS, such as
 // another server of our kind.
 type tree struct {
-	m      *Manager
-	mark   mark
-	all    bool           // everything with one of our marks that is not detached
-	known  map[int]uint64 // found by descent: number and start time
-	groups map[int]bool   // without marks: groups and sessions they made
+	m       *Manager
+	mark    mark
+	all     bool           // everything with one of our marks that is not detached
+	known   map[int]uint64 // found by descent: number and start time
+	fallen  atomic.Int64   // orphans of the tree that were reaped while it is killed
+	groups  map[int]bool   // without marks: groups and sessions they made
+	session int            // only what is in this session, unless 0
 }
 
 // treeOf looks at what p has now. It is called under p.mu.
@@ -59,22 +63,30 @@ func (t *tree) has(pid int) bool {
 	if !ok {
 		return false
 	}
-	marked := k == t.mark
-	if t.all {
-		marked = t.m.marks.ours(k) && !k.detached()
-	}
+	marked := t.bears(k)
 	start, found := t.known[pid]
 	if !marked && !found {
 		return false
 	}
 	s, ok := readStat(pid)
-	return ok && !s.dead() && (marked || s.start == start)
+	return ok && !s.dead() && t.within(s) && (marked || s.start == start)
+}
+
+// within says that a process is in the session that is meant.
+func (t *tree) within(s stat) bool { return t.session == 0 || t.session == s.sid }
+
+// bears says that k is a mark of the tree.
+func (t *tree) bears(k mark) bool {
+	if t.all {
+		return t.m.marks.ours(k) && !k.detached()
+	}
+	return k == t.mark
 }
 
 // hasUnmarked follows parents, groups and sessions.
 func (t *tree) hasUnmarked(pid int) bool {
 	s, ok := readStat(pid)
-	if !ok || s.dead() {
+	if !ok || s.dead() || !t.within(s) {
 		return false
 	}
 	if start, found := t.known[pid]; found {
@@ -122,25 +134,66 @@ func (t *tree) signal(sig syscall.Signal) int {
 // killAll kills until nothing is left. Looking through /proc once is no proof:
 // a process may have forked and ended between being listed and being asked. A
 // look that finds nothing while no process was born anywhere is one; on a busy
-// machine four in a row must do.
+// machine four in a row must do, if no orphan of the tree has ended meanwhile.
 func (t *tree) killAll() {
+	defer t.m.hunt(t)()
 	deadline := time.Now().Add(killLimit)
 	pause := 200 * time.Microsecond
 	for clean := 0; clean < 4; {
-		before := lastPID()
-		if t.signal(unix.SIGKILL) == 0 {
-			if before >= 0 && lastPID() == before {
-				return
-			}
+		before, fallen := lastPID(), t.fallen.Load()
+		killed := t.signal(unix.SIGKILL)
+		born, fell := before < 0 || lastPID() != before, t.fallen.Load() != fallen
+		switch {
+		case killed == 0 && !born && !fell:
+			return
+		case killed == 0 && !fell:
 			clean++
 			continue
+		case time.Now().After(deadline):
+			return
+		case killed == 0:
+			t.chase()
+		default:
+			time.Sleep(pause)
+			pause = min(2*pause, 20*time.Millisecond)
 		}
 		clean = 0
-		if time.Now().After(deadline) {
-			return
+	}
+}
+
+// chase runs down processes that fork and end faster than a look at all
+// processes takes: each, when the one before it has ended, is a child of ours.
+func (t *tree) chase() {
+	for range 200 {
+		for _, pid := range adopted() {
+			signalIf(pid, unix.SIGKILL, func() bool { return t.has(pid) })
 		}
-		time.Sleep(pause)
-		pause = min(2*pause, 20*time.Millisecond)
+	}
+}
+
+// hunt has the reaper tell t about its orphans until the result is called.
+func (m *Manager) hunt(t *tree) (over func()) {
+	if !m.marks.on {
+		return func() {}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.hunts = append(m.hunts, t)
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.hunts = slices.DeleteFunc(m.hunts, func(o *tree) bool { return o == t })
+	}
+}
+
+// fell is told by the reaper that an orphan with mark k has ended.
+func (m *Manager) fell(k mark) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range m.hunts {
+		if t.bears(k) {
+			t.fallen.Add(1)
+		}
 	}
 }
 
@@ -168,11 +221,17 @@ func (m *Manager) stop(p *Process, grace time.Duration, reason Reason, sigs []sy
 		p.reason = reason
 	}
 	p.mu.Unlock()
-	for _, sig := range sigs {
-		t.signal(sig)
-	}
+	t.ask(sigs...)
 	t.await(context.Background(), grace)
 	m.kill(p, reason)
+}
+
+// ask sends the signals that a tree is to end by. What is stopped hears them
+// only when it goes on.
+func (t *tree) ask(sigs ...syscall.Signal) {
+	for _, sig := range append(sigs, unix.SIGCONT) {
+		t.signal(sig)
+	}
 }
 
 // await returns when nothing of the tree is left, or after d, or at the end
@@ -192,13 +251,17 @@ func (m *Manager) stopAll(ctx context.Context) {
 	trees := m.treesOf(running)
 	deadline := time.Now().Add(m.opts.StopGrace)
 	for _, t := range trees {
-		t.signal(unix.SIGTERM)
-		t.signal(unix.SIGCONT) // a stopped one could not hear it
+		t.ask(unix.SIGTERM)
 	}
 	for _, t := range trees {
 		t.await(ctx, time.Until(deadline))
 	}
-	trees = m.treesOf(running)
+	m.killEach(running)
+}
+
+// killEach kills all there is.
+func (m *Manager) killEach(running []*Process) {
+	trees := m.treesOf(running)
 	for _, p := range running {
 		p.mu.Lock()
 		if !p.reaped {
@@ -213,11 +276,11 @@ func (m *Manager) stopAll(ctx context.Context) {
 	}
 }
 
-// treesOf notes the reason for what still runs and finds all there is to end:
+// treesOf notes the reason for what still runs and finds all there is to end,
 // with marks in one tree that also has what ended commands left behind.
 func (m *Manager) treesOf(running []*Process) []*tree {
-	all := &tree{m: m, all: true, known: map[int]uint64{}}
-	var each []*tree
+	all := &tree{m: m, all: true, known: m.strays(), groups: map[int]bool{}}
+	each := []*tree{{m: m, known: maps.Clone(all.known), groups: map[int]bool{}}}
 	for _, p := range running {
 		p.mu.Lock()
 		if !p.reaped && p.reason == "" {
@@ -232,4 +295,26 @@ func (m *Manager) treesOf(running []*Process) []*tree {
 		return []*tree{all}
 	}
 	return each
+}
+
+// strays are the children that came to us and bear no mark of ours, with all
+// that is below them: daemons of programs that changed their marks. Nobody can
+// say which command they belong to, but to one of ours they do.
+func (m *Manager) strays() map[int]uint64 {
+	out := map[int]uint64{}
+	if managers.Load() > 1 {
+		return out // they may be another's
+	}
+	for _, pid := range ownChildren() {
+		s, ok := readStat(pid)
+		if !ok || m.before[pid] == s.start || m.lookup(pid) != nil {
+			continue
+		}
+		if k, ok := markOf(pid); ok && m.marks.ours(k) {
+			continue // found by that
+		}
+		out[pid] = s.start
+		maps.Copy(out, descendants(pid, treeLimit))
+	}
+	return out
 }

@@ -35,6 +35,16 @@ for hop in range(250):
     time.sleep(0.001)
 time.sleep(20)
 `
+	// sprinter forks and ends as fast as it can, for 20 s: a process is gone
+	// before a look at all of them has come to it.
+	sprinter = `
+import os, sys, time
+print("up", flush=True)
+end = time.monotonic() + 20
+while time.monotonic() < end:
+    if os.fork(): os._exit(0)
+    os.setsid()
+`
 	// daemons fork twice, make their own sessions and clear the environment.
 	daemons = `
 import os, sys, time
@@ -49,6 +59,17 @@ time.sleep(20)
 `
 )
 
+// leftOf looks for processes with an argument several times, since one that
+// runs away is missed by most looks.
+func leftOf(arg string) []int {
+	for range 20 {
+		if left := withArg(arg); len(left) != 0 {
+			return left
+		}
+	}
+	return nil
+}
+
 func TestNothingEscapesAKill(t *testing.T) {
 	rounds := 50
 	if testing.Short() {
@@ -60,7 +81,7 @@ func TestNothingEscapesAKill(t *testing.T) {
 			if name == "default" && m.cgroups == nil {
 				t.Skip("no writable cgroups here")
 			}
-			programs := []string{bomb, hopper, daemons}
+			programs := []string{bomb, hopper, sprinter, daemons}
 			for i := range rounds {
 				feed := NewFeed()
 				s := python(t, programs[i%len(programs)], "victim-7140")
@@ -72,7 +93,7 @@ func TestNothingEscapesAKill(t *testing.T) {
 				feed.Close()
 				time.Sleep(time.Duration(i*7%40) * time.Millisecond) // at different stages of its growth
 				p.End(ReasonTimeout)
-				if left := withArg("victim-7140"); len(left) != 0 {
+				if left := leftOf("victim-7140"); len(left) != 0 {
 					for _, pid := range left {
 						s, _ := readStat(pid)
 						k, _ := markOf(pid)
@@ -130,6 +151,75 @@ func TestAProgramThatChangesItsMarkIsEnded(t *testing.T) {
 				t.Errorf("left %v", left)
 			}
 		})
+	}
+}
+
+// TestADaemonThatChangedItsMarkEndsWithTheServer: nothing tells any more whose
+// it is, but it must not outlive the server, asked or not.
+func TestADaemonThatChangedItsMarkEndsWithTheServer(t *testing.T) {
+	if managers.Load() != 0 {
+		t.Skip("another manager may own it")
+	}
+	for name, end := range map[string]func(*Manager){
+		"Close": func(*Manager) {},
+		"Kill":  (*Manager).Kill,
+	} {
+		for _, variant := range []string{"no cgroups", "no marks"} {
+			t.Run(name+", "+variant, func(t *testing.T) {
+				m, err := New(variants[variant])
+				if err != nil {
+					t.Fatal(err)
+				}
+				run(t, m, bash("ulimit -S -x 12345; (setsid sh -c 'sleep 47146; :' </dev/null >/dev/null 2>&1 &)"))
+				detached := sh("sleep 7147")
+				detached.Detach = true
+				kept := start(t, m, detached)
+				eventually(t, "it is up", func() bool { return len(withArg("sleep 47146; :")) == 1 })
+				end(m)
+				if err := m.Close(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if left := withArg("47146"); len(left) != 0 {
+					t.Errorf("left %v", left)
+				}
+				if !alive(kept.PID()) {
+					t.Error("what was detached was ended too")
+				}
+				_ = unix.Kill(-kept.PID(), unix.SIGKILL)
+				var ws unix.WaitStatus
+				_, _ = unix.Wait4(kept.PID(), &ws, 0, nil)
+			})
+		}
+	}
+}
+
+// TestKillDoesNotAsk: the second signal to a server leaves no process behind.
+func TestKillDoesNotAsk(t *testing.T) {
+	m := newManager(t, Options{StopGrace: time.Minute})
+	p := start(t, m, bash("trap '' TERM; setsid sleep 7149 & sleep 7149"))
+	eventually(t, "both", func() bool { return len(withArg("7149")) == 2 })
+	m.Kill()
+	await(t, p.Done(), "done")
+	if left := withArg("7149"); len(left) != 0 {
+		t.Errorf("left %v", left)
+	}
+	if s, _ := p.Status(); s.Reason != ReasonShutdown || s.Code != -9 {
+		t.Errorf("%+v", s)
+	}
+	if _, err := m.Start(t.Context(), trueSpec); err != ErrClosed {
+		t.Errorf("a start after it: %v", err)
+	}
+}
+
+// TestAStoppedProgramHearsThatItIsToEnd: it would otherwise use up the grace
+// and be killed, with its work unsaved.
+func TestAStoppedProgramHearsThatItIsToEnd(t *testing.T) {
+	m := newManager(t, Options{})
+	p := start(t, m, bash("trap 'exit 6' TERM; kill -STOP $$; while :; do sleep 0.01; done"))
+	eventually(t, "it has stopped", func() bool { s, ok := readStat(p.PID()); return ok && s.state == 'T' })
+	p.Stop(time.Minute, "", unix.SIGTERM)
+	if s, _ := p.Status(); s.Code != 6 {
+		t.Errorf("%+v", s)
 	}
 }
 
