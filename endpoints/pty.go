@@ -52,18 +52,11 @@ func (s *Server) terminals() []api.Endpoint {
 	}
 }
 
-// shells are the programs a terminal may run without the right to start any.
-var shells = []string{
-	"/bin/bash", "/bin/sh", "/bin/zsh", "/usr/bin/bash", "/usr/bin/zsh",
-	"/usr/bin/sh", "/bin/dash", "/bin/ash", "/usr/bin/fish",
-}
-
 const (
 	defaultShell   = "/bin/bash"
 	defaultCols    = 80
 	defaultRows    = 24
 	mostSessions   = 1024
-	terminalType   = "xterm-256color"
 	maxIdleTimeout = 1e7 // seconds
 )
 
@@ -141,8 +134,8 @@ func (in *terminalIn) shell() (string, error) {
 		return defaultShell, nil
 	}
 	name, ok := in.Shell.V.(string)
-	if !ok || !slices.Contains(shells, name) {
-		return "", api.Invalidf("Invalid 'shell': one of %s", strings.Join(shells, ", "))
+	if !ok || !pty.IsShell(name) {
+		return "", api.Invalidf("Invalid 'shell': one of %s", strings.Join(pty.Shells(), ", "))
 	}
 	return name, nil
 }
@@ -229,7 +222,7 @@ func (s *Server) terminalProgram(c *api.Call, in *terminalIn, shell string, env 
 		}
 	}
 	if _, ok := env["TERM"]; !ok {
-		env["TERM"] = terminalType
+		env["TERM"] = pty.Term
 	}
 	if other || in.Cwd.Set() {
 		return s.terminalCommand(c, in, shell, env, to)
@@ -413,13 +406,16 @@ func (s *Server) connectTerminal(ctx context.Context, c *api.Call, in connectIn,
 	}
 	switch {
 	case err != nil:
-		return conn.Close(unknownSession, "Unknown session")
+		err = conn.Close(unknownSession, "Unknown session")
 	case sinceErr != nil:
-		return conn.Close(badOffset, "Invalid since")
+		err = conn.Close(badOffset, "Invalid since")
+	default:
+		ctx, cancel := until(ctx, c.Stopping())
+		defer cancel()
+		err = pty.Serve(ctx, conn, session, pty.ServeOptions{Since: since, ReadOnly: in.ReadOnly})
 	}
-	ctx, cancel := until(ctx, c.Stopping())
-	defer cancel()
-	if err := pty.Serve(ctx, conn, session, pty.ServeOptions{Since: since, ReadOnly: in.ReadOnly}); err != nil {
+	// How a connection ended is the client's doing, and no failed request.
+	if err != nil {
 		c.Log().Debug("terminal connection ended", "err", err)
 	}
 	return nil

@@ -2,6 +2,7 @@ package pty
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
@@ -11,16 +12,18 @@ import (
 // a session chose another.
 const Term = "xterm-256color"
 
-// IsShell says that path is one of the programs a session may be asked for by
-// name alone; any other is a start of a process too.
-func IsShell(path string) bool {
-	switch path {
-	case "/bin/bash", "/bin/sh", "/bin/zsh", "/usr/bin/bash", "/usr/bin/zsh",
-		"/usr/bin/sh", "/bin/dash", "/bin/ash", "/usr/bin/fish":
-		return true
-	}
-	return false
+// shells are the programs a session may be asked for by name alone.
+var shells = []string{
+	"/bin/bash", "/bin/sh", "/bin/zsh", "/usr/bin/bash", "/usr/bin/zsh",
+	"/usr/bin/sh", "/bin/dash", "/bin/ash", "/usr/bin/fish",
 }
+
+// Shells lists the programs a session may be asked for by name alone; any
+// other is a start of a process too.
+func Shells() []string { return slices.Clone(shells) }
+
+// IsShell says that path is one of Shells.
+func IsShell(path string) bool { return slices.Contains(shells, path) }
 
 // Spec says what session to make.
 type Spec struct {
