@@ -12,17 +12,6 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// ParseYAMLNode reads a document that is part of a larger YAML file, such as
-// the server block of a template. Errors carry line and column; their places
-// start with "policy" all the same.
-func ParseYAMLNode(n *yaml.Node) (*Document, []*DocumentError) {
-	root, err := treeOf(n)
-	if err != nil {
-		return nil, []*DocumentError{err}
-	}
-	return decode(root)
-}
-
 func readYAML(data []byte) (*node, *DocumentError) {
 	var doc yaml.Node
 	if err := yaml.Load(data, &doc); err != nil {

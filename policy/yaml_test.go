@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"go.yaml.in/yaml/v4"
 )
 
 // The same document in both notations has the same revision.
@@ -114,18 +112,61 @@ func TestYAMLMistakes(t *testing.T) {
 	}
 }
 
-func TestParseYAMLNode(t *testing.T) {
-	var template struct {
-		Server yaml.Node `yaml:"server"`
-	}
-	if err := yaml.Load([]byte("name: x\nserver:\n  preset: lokced\n"), &template); err != nil {
-		t.Fatal(err)
-	}
-	_, errs := ParseYAMLNode(&template.Server)
-	if len(errs) != 1 || fmt.Sprintf("%d:%d", errs[0].Line, errs[0].Column) != "3:11" {
+func TestPolicyInsideALargerFile(t *testing.T) {
+	const text = "\ufeffname: x\n1: odd\nwhen: 2026-01-01\nhuge: 99999999999999999999\nserver:\n  preset: lokced\n"
+	root, errs := ReadYAML([]byte(text), 100)
+	if root == nil || len(errs) != 0 {
 		t.Fatalf("%+v", errs)
 	}
-	if got, want := errs[0].Where, "policy.preset"; got != want {
-		t.Error(got)
+	if when, huge := root.Get("when"), root.Get("huge"); when.Kind != Other || when.What() != "a date" || huge.Kind != Other {
+		t.Errorf("%+v, %+v", when, huge)
+	}
+	if odd := root.Members[len(root.Members)-1]; odd.Odd != "an integer" || odd.Line != 2 {
+		t.Errorf("%+v", odd)
+	}
+	_, errs = root.Get("server").Document()
+	if len(errs) != 1 || fmt.Sprintf("%d:%d", errs[0].Line, errs[0].Column) != "6:11" || errs[0].Where != "policy.preset" {
+		t.Fatalf("%+v", errs)
+	}
+}
+
+// A value can be read as a document twice, and shown as it was written after
+// that: reading a document changes the tree it is read from.
+func TestReadingADocumentLeavesTheValueAlone(t *testing.T) {
+	root, _ := ReadYAML([]byte("version: 1\nendpoints: {shell: {limits: {max_output_bytes: 1 KiB}}}\ngroups: [dev_tools]\n"), 100)
+	const want = `{"version":1,"endpoints":{"shell":{"limits":{"max_output_bytes":"1 KiB"}}},"groups":["dev_tools"]}`
+	for range 2 {
+		d, errs := root.Document()
+		if len(errs) > 0 {
+			t.Fatal(errs[0])
+		}
+		if got, err := root.JSON(); err != nil || string(got) != want {
+			t.Fatalf("%s, %v", got, err)
+		}
+		if again, err := Parse([]byte(want), JSON); err != nil || string(again.JSON()) != string(d.JSON()) {
+			t.Fatalf("%s, %v", d.JSON(), err)
+		}
+	}
+}
+
+func TestWhatNoPolicyCanHold(t *testing.T) {
+	for text, want := range map[string]string{
+		"description: 2026-01-01":    "policy.description: a date has no place in a policy; quote it",
+		"description: .inf":          "policy.description: a number that is not finite or beyond 64 bits has no place in a policy; quote it",
+		"endpoints: {1: {}}":         "policy.endpoints: a key is an integer, not a string",
+		"description: !!binary aGk=": "policy.description: a value of the tag !!binary has no place in a policy",
+		strings.Repeat("{a: ", 40) + "1" + strings.Repeat("}", 40): "nested deeper than 32",
+	} {
+		root, errs := ReadYAML([]byte(text), 100)
+		if root == nil {
+			t.Errorf("%q: %v", text, errs[0])
+			continue
+		}
+		if _, errs := root.Document(); len(errs) == 0 || !strings.Contains(errs[0].Error(), want) {
+			t.Errorf("%q: %v, want %q", text, errs, want)
+		}
+		if _, err := root.JSON(); err == nil {
+			t.Errorf("%q can be written", text)
+		}
 	}
 }

@@ -59,7 +59,7 @@ func (c *checker) command(key string) *command {
 		c.fail(v, key, "%v", err)
 		return nil
 	}
-	cmd := &command{key: key, at: v, words: words, shell: needsShell(v.Text, words)}
+	cmd := &command{key: key, at: v, words: words, shell: needsShell(words)}
 	if cmd.shell {
 		cmd.runs = runs(words)
 	} else {

@@ -25,7 +25,7 @@ func split(s string) ([]word, error) {
 	for i := 0; i < len(s); {
 		switch c := s[i]; {
 		case c == '\n':
-			out = append(out, word{text: ";", op: true})
+			out = append(out, word{text: "\n", op: true})
 			i++
 		case c == ' ' || c == '\t' || c == '\r':
 			i++
@@ -94,9 +94,9 @@ func readWord(s string, i int) (word, int, error) {
 // needsShell tells whether the client hands the line to "sh -c": it has an
 // operator outside quotes, or a word of nothing else in them. What follows "#"
 // does not count.
-func needsShell(s string, words []word) bool {
+func needsShell(words []word) bool {
 	for _, w := range words {
-		if w.op && w.text == ";" && !strings.Contains(s, ";") {
+		if w.text == "\n" && w.op {
 			continue // a line break is a blank to the client
 		}
 		if w.op || w.text != "" && strings.Trim(w.text, operators) == "" {
