@@ -3,6 +3,7 @@ package browser
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -178,7 +179,12 @@ func (b *Browser) use(ctx context.Context, ask Ask) (e *engine, done func(), err
 	e = b.running()
 	if e != nil {
 		<-b.change
-		return e, done, e.adopt(ctx, rules)
+		if err := e.adopt(ctx, rules); errors.Is(err, errLost) {
+			return nil, nil, errNotBegun
+		} else if err != nil {
+			return nil, nil, err
+		}
+		return e, done, nil
 	}
 	// A start is worth finishing when the caller has gone: the next one waits
 	// for it otherwise.
@@ -187,7 +193,11 @@ func (b *Browser) use(ctx context.Context, ask Ask) (e *engine, done func(), err
 		err error
 	}
 	started := make(chan outcome, 1)
+	b.mu.Lock()
+	b.users++
+	b.mu.Unlock()
 	b.wg.Go(func() {
+		defer b.unused()
 		defer func() { <-b.change }()
 		e, err := b.start(rules, ask.Env())
 		started <- outcome{e, err}
@@ -236,7 +246,7 @@ func (b *Browser) start(rules *Rules, env map[string]string) (*engine, error) {
 		e, err := start(ctx, b, rules, env, profile)
 		if err == nil {
 			b.mu.Lock()
-			b.engine, b.profile = e, profile
+			b.engine, b.profile, b.kept = e, profile, state{}
 			b.mu.Unlock()
 			e.restore(ctx, kept)
 			b.log.Info("browser started", "pid", e.proc.PID())
@@ -295,6 +305,13 @@ func (b *Browser) rest() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
 	kept := e.save(ctx)
+	// It writes its files before it ends.
+	if e.conn.call(ctx, "", "Browser.close", nil, nil) == nil {
+		select {
+		case <-e.proc.Exited():
+		case <-ctx.Done():
+		}
+	}
 	e.stop()
 	b.mu.Lock()
 	b.kept = kept
@@ -306,33 +323,45 @@ func (b *Browser) rest() {
 // not counted. Whatever the page does, it can be used again afterwards. Errors
 // are [ErrUnavailable] and the others of this package, *[Error] or those of act.
 func (b *Browser) Do(ctx context.Context, ask Ask, limit time.Duration, act func(context.Context, *Page) error) error {
-	e, done, err := b.use(ctx, ask)
-	if err != nil {
-		return known(err)
-	}
-	defer done()
-	limited, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	t, err := e.tab(limited, ask.Tab)
-	if err != nil {
-		return known(err)
-	}
-	if ask.Watch {
-		return known(act(limited, &Page{t}))
-	}
-	release, err := t.hold(limited)
-	if err != nil {
-		return known(err)
-	}
-	defer release()
-	if err := t.revive(limited); err != nil {
-		return known(err)
-	}
-	err = act(limited, &Page{t})
-	if limited.Err() != nil {
-		t.rescue(ctx)
+	err := b.do(ctx, ask, limit, act)
+	if errors.Is(err, errNotBegun) { // it had died, which nobody knew yet
+		err = b.do(ctx, ask, limit, act)
 	}
 	return known(err)
+}
+
+// errNotBegun says that the browser was lost before anything was done with it.
+var errNotBegun = fmt.Errorf("%w before the call", errLost)
+
+func (b *Browser) do(ctx context.Context, ask Ask, limit time.Duration, act func(context.Context, *Page) error) error {
+	e, done, err := b.use(ctx, ask)
+	if err != nil {
+		return err
+	}
+	defer done()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	t, err := e.tab(ctx, ask.Tab)
+	switch {
+	case errors.Is(err, errLost):
+		return errNotBegun
+	case err != nil:
+		return err
+	case ask.Watch:
+		return act(ctx, &Page{t})
+	}
+	release, err := t.hold(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err = t.revive(ctx); err == nil {
+		err = act(ctx, &Page{t})
+	}
+	if ctx.Err() != nil {
+		t.rescue(ctx)
+	}
+	return err
 }
 
 // Console takes what pages have logged, oldest first, of one tab or of all, and

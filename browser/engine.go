@@ -347,7 +347,7 @@ func (e *engine) tab(ctx context.Context, id string) (*tab, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, t := range e.tabs {
-		if t.id == id {
+		if t.name == id {
 			return t, nil
 		}
 	}

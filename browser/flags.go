@@ -64,8 +64,8 @@ func flags(proxy, profile string) []string {
 		"--renderer-process-limit=4",
 		"--disable-site-isolation-trials",
 		"--disable-features=AutofillServerCommunication,BackForwardCache,CertificateTransparencyComponentUpdater," +
-			"DialMediaRouteProvider,ExtensionsUpdater,IsolateOrigins,MediaRouter,NetworkTimeServiceQuerying," +
-			"OptimizationHints,Prerender2,Translate,site-per-process",
+			"DialMediaRouteProvider,ExtensionsUpdater,HttpsFirstBalancedModeAutoEnable,HttpsUpgrades,IsolateOrigins," +
+			"MediaRouter,NetworkTimeServiceQuerying,OptimizationHints,Prerender2,Translate,site-per-process",
 	}
 	if os.Geteuid() == 0 {
 		f = append(f, "--no-sandbox") // root has none

@@ -151,7 +151,7 @@ func (t *tab) begin(p *networkMessage) {
 	}
 	url := p.Request.URL
 	t.requests[p.ID] = &request{
-		Request: Request{URL: url[:min(len(url), maxShown)], Method: p.Request.Method, Type: strings.ToLower(p.Type), Tab: t.id},
+		Request: Request{URL: url[:min(len(url), maxShown)], Method: p.Request.Method, Type: strings.ToLower(p.Type), Tab: t.name},
 		loader:  p.Loader, began: p.Time,
 		counted: p.Type != "EventSource" && p.Type != "WebSocket" && p.Type != "Ping" && !strings.HasSuffix(url, "/favicon.ico"),
 	}

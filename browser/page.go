@@ -10,15 +10,29 @@ import (
 // Page is a page in the hands of [Browser.Do]. It must not be used after.
 type Page struct{ *tab }
 
-// revive gives a page whose renderer has died a new one, with nothing in it.
+// revive gives a page whose renderer has died a new one, with nothing in it, and
+// opens what a page showed before the browser was stopped.
 func (t *tab) revive(ctx context.Context) error {
 	t.mu.Lock()
-	crashed := t.crashed
+	crashed, asleep := t.crashed, t.asleep
+	t.asleep = ""
 	t.mu.Unlock()
-	if !crashed {
-		return nil
+	if crashed {
+		return t.blank(ctx)
 	}
-	return t.blank(ctx)
+	if u, err := ParseURL(asleep); err == nil && t.e.proxy.rules.Load().admit(u) == nil {
+		_, err := (&Page{t}).Navigate(ctx, asleep, Load)
+		return errOf(ctx, err) // a site that has gone is no failure of the call
+	}
+	return nil
+}
+
+// errOf is err if the time is over.
+func errOf(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	return nil
 }
 
 func (t *tab) blank(ctx context.Context) error {

@@ -86,11 +86,11 @@ type outline struct {
 	cut   bool
 }
 
-// through are roles that say nothing; their children stand for them.
-var through = []string{"", "none", "generic", "RootWebArea", "InlineTextBox", "LineBreak", "presentation", "Section"}
+// silentRoles are roles that say nothing; their children stand for them.
+var silentRoles = []string{"", "none", "generic", "RootWebArea", "InlineTextBox", "LineBreak", "presentation", "Section"}
 
-// active are the roles of what one can act on.
-var active = []string{
+// actingRoles are the roles of what one can act on.
+var actingRoles = []string{
 	"button", "link", "textbox", "searchbox", "checkbox", "radio", "combobox", "listbox", "option", "menuitem",
 	"menuitemcheckbox", "menuitemradio", "slider", "spinbutton", "switch", "tab", "treeitem", "textarea", "MenuListPopup",
 }
@@ -101,9 +101,9 @@ func (o *outline) add(n *axNode, indent, depth int) {
 		return
 	}
 	role := n.Role.text()
-	shown := !n.Ignored && !slices.Contains(through, role)
+	shown := !n.Ignored && !slices.Contains(silentRoles, role)
 	if o.only && shown {
-		shown = slices.Contains(active, role) || n.flag("editable") != "" || n.flag("focusable") == "true" && role != "RootWebArea"
+		shown = slices.Contains(actingRoles, role) || n.flag("editable") != "" || n.flag("focusable") == "true" && role != "RootWebArea"
 	}
 	if role == "StaticText" {
 		shown = shown && !o.only && !o.saidBy(n)
@@ -126,7 +126,7 @@ func (o *outline) saidBy(n *axNode) bool {
 		return true
 	}
 	for p := o.nodes[n.Parent]; p != nil; p = o.nodes[p.Parent] {
-		if !p.Ignored && !slices.Contains(through, p.Role.text()) {
+		if !p.Ignored && !slices.Contains(silentRoles, p.Role.text()) {
 			return squeeze(p.Name.text()) == text
 		}
 	}

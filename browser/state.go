@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 )
 
-// state is what outlives a browser that was stopped because nobody used it: the
-// cookies, also those of the session, beside what is in its profile.
+// state is what outlives a browser that was stopped because nobody used it,
+// beside what is in its profile: the cookies, also those of the session, and
+// what the tabs showed.
 type state struct {
 	cookies []json.RawMessage
+	tabs    []Tab
 }
 
 // save reads the state; what cannot be had is left out.
@@ -20,6 +22,7 @@ func (e *engine) save(ctx context.Context) state {
 		return state{}
 	}
 	var s state
+	s.tabs, _ = e.list(ctx)
 	for _, c := range got.Cookies {
 		// What is told of a cookie and what is taken differ.
 		if session, _ := c["session"].(bool); session {
@@ -35,13 +38,32 @@ func (e *engine) save(ctx context.Context) state {
 	return s
 }
 
-// restore puts the state back.
+// restore puts the state back. The tabs open their pages when they are used.
 func (e *engine) restore(ctx context.Context, s state) {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	e.restoreCookies(ctx, s)
+	for i, kept := range s.tabs {
+		t, err := e.current(ctx)
+		if i > 0 {
+			t, err = e.open(ctx)
+		}
+		if err != nil {
+			return
+		}
+		e.mu.Lock()
+		t.update(func() { t.name, t.asleep = kept.ID, kept.URL })
+		if kept.Active {
+			e.active = t
+		}
+		e.mu.Unlock()
+	}
+}
+
+func (e *engine) restoreCookies(ctx context.Context, s state) {
 	if len(s.cookies) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, closeTime)
-	defer cancel()
 	if err := e.conn.call(ctx, "", "Storage.setCookies", object{"cookies": s.cookies}, nil); err == nil {
 		return
 	}

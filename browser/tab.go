@@ -21,6 +21,7 @@ var defaultViewport = Viewport{1280, 720, 1}
 // the turn to act on it.
 type tab struct {
 	id, session string
+	name        string // what callers call it; changed under both locks
 	e           *engine
 	turn        chan struct{} // has room for who acts
 	prepared    chan struct{} // closed when set up
@@ -34,7 +35,8 @@ type tab struct {
 	stage    map[string]bool
 	pending  bool // the page goes elsewhere
 	crashed  bool
-	download bool // the last navigation became a download
+	asleep   string // the address to open before the page is used
+	download bool   // the last navigation became a download
 	doc      document
 	requests map[string]*request
 	quiet    time.Time // since when there was no request
@@ -51,10 +53,17 @@ type document struct {
 
 func newTab(e *engine, info targetInfo, session string) *tab {
 	return &tab{
-		id: info.ID, session: session, e: e, url: info.URL,
+		id: info.ID, session: session, name: info.ID, e: e, url: info.URL,
 		turn: make(chan struct{}, 1), prepared: make(chan struct{}), gone: make(chan struct{}),
 		stage: map[string]bool{}, requests: map[string]*request{}, quiet: time.Now(),
 	}
+}
+
+// label is what callers call the tab.
+func (t *tab) label() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.name
 }
 
 func (t *tab) call(ctx context.Context, method string, params object, result any) error {
@@ -158,7 +167,7 @@ func (t *tab) event(m *message) {
 	case strings.HasPrefix(m.Method, "Network."):
 		t.networkEvent(m)
 	case m.Method == "Runtime.consoleAPICalled", m.Method == "Runtime.exceptionThrown", m.Method == "Log.entryAdded":
-		t.e.b.console.take(t.id, m)
+		t.e.b.console.take(t.label(), m)
 	case m.Method == "Inspector.targetCrashed":
 		t.update(func() {
 			t.crashed, t.pending, t.world = true, false, 0

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -47,13 +48,13 @@ func (e *engine) list(ctx context.Context) ([]Tab, error) {
 	out := []Tab{}
 	for _, t := range tabs {
 		t.mu.Lock()
-		url := t.url
+		name, url := t.name, cmp.Or(t.asleep, t.url)
 		t.mu.Unlock()
 		title := titles[t.id]
 		if strings.HasSuffix(strings.TrimSuffix(url, "/"), strings.TrimSuffix(title, "/")) {
 			title = "" // what stands in for a title that is not there
 		}
-		out = append(out, Tab{t.id, url, title, t == active})
+		out = append(out, Tab{name, url, title, t == active})
 	}
 	return out, nil
 }
@@ -76,7 +77,7 @@ func (b *Browser) OpenTab(ctx context.Context, ask Ask, url string) (Tab, error)
 		return Tab{}, known(err)
 	}
 	defer release()
-	out := Tab{ID: t.id, URL: "about:blank", Active: true}
+	out := Tab{ID: t.label(), URL: "about:blank", Active: true}
 	if url != "" {
 		v, err := (&Page{t}).Navigate(ctx, url, Load)
 		if err != nil {
@@ -97,7 +98,7 @@ func (b *Browser) CloseTab(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := e.conn.call(ctx, "", "Target.closeTarget", object{"targetId": id}, nil); err != nil {
+	if err := e.conn.call(ctx, "", "Target.closeTarget", object{"targetId": t.id}, nil); err != nil {
 		return known(err)
 	}
 	select {

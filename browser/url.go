@@ -196,14 +196,16 @@ func (u URL) name() string {
 }
 
 // Shown is how an address may be told in logs: without user information, query
-// and fragment, which may hold secrets. Of text that is no address there is
-// nothing to tell but its scheme.
+// and fragment, which may hold secrets. Of another text only the scheme is told,
+// if it has one.
 func Shown(text string) string {
-	u, err := ParseURL(text)
-	if err != nil {
-		scheme, _, _ := strings.Cut(text, ":")
-		return strings.ToValidUTF8(scheme[:min(len(scheme), 32)], "") + ":"
+	if u, err := ParseURL(text); err == nil {
+		path, _, _ := strings.Cut(u.Path, "?")
+		return u.origin() + path
 	}
-	path, _, _ := strings.Cut(u.Path, "?")
-	return u.origin() + path
+	scheme, _, ok := strings.Cut(text, ":")
+	if !ok || len(scheme) > 32 || strings.Trim(strings.ToLower(scheme), "abcdefghijklmnopqrstuvwxyz0123456789+-.") != "" {
+		return "?"
+	}
+	return scheme + ":"
 }
