@@ -213,7 +213,10 @@ func ended(ctx context.Context, st proc.Status, stderr []byte) error {
 	return nil
 }
 
-const maxExplanation = 250 // bytes
+const (
+	maxExplanation = 250 // bytes
+	noExplanation  = "git failed"
+)
 
 var (
 	urlUser      = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)[^/@\s]*@`)
@@ -247,7 +250,7 @@ func explain(stderr []byte) error {
 		e.Msg = first
 	}
 	if e.Msg == "" {
-		e.Msg = "git failed"
+		e.Msg = noExplanation
 	}
 	e.Msg = shortLine(urlUser.ReplaceAllString(e.Msg, "$1"))
 	return e

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path"
 	"slices"
+
+	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
 )
 
 // A shadow is a directory of our own that git takes for the common directory
@@ -78,6 +80,11 @@ func (r *Repo) cast(context.Context) error {
 		entries = append(slices.Clone(entries), "HEAD") // of the main work tree
 	}
 	for _, name := range entries {
+		// Directories that git would make when it needs them; it makes them in
+		// the shadow then, and what is lost are notes of where refs have been.
+		if info, err := r.exists(path.Join(r.common, name)); name == "logs" && (err != nil || info.Kind != guardfs.Directory) {
+			continue
+		}
 		if err := os.Symlink(path.Join(r.common, name), path.Join(r.shadow, name)); err != nil {
 			return fmt.Errorf("fill the directory for git: %w", err)
 		}

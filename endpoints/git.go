@@ -24,10 +24,17 @@ func (s *Server) git() []api.Endpoint {
 			Scopes: []string{"devtools:read"}, Paths: true, Op: policy.Read,
 		}
 	}
-	return []api.Endpoint{
+	like := func(name, path, summary string) api.Row {
+		r := read(name, path, summary)
+		r.As = "git_status"
+		return r
+	}
+	return append([]api.Endpoint{
 		api.Unary(read("git_status", "/git/status", "Show branch and changed files of a repository."), s.gitStatus),
 		api.Unary(read("git_diff", "/git/diff", "Show changes as a patch."), s.gitDiff),
-	}
+		api.Unary(like("git_log", "/git/log", "List commits, the newest first."), s.gitLog),
+		api.Unary(like("git_branches", "/git/branches", "List local branches."), s.gitBranches),
+	}, s.gitChanges()...)
 }
 
 type gitIn struct {
@@ -202,6 +209,94 @@ func fileIn(c *api.Call, r *devtools.Repo, name string) (string, error) {
 		return "", err
 	}
 	return filepath.Clean(name), nil
+}
+
+type logIn struct {
+	gitIn
+	Ref   string `query:"ref" doc:"Where to start; HEAD by default."`
+	Limit string `query:"limit" doc:"1 to 1000; 50 by default."`
+	File  string `query:"file" doc:"Only commits that changed this file or directory."`
+}
+
+const (
+	defaultLog = 50
+	maxLog     = 1000
+)
+
+type logOut struct {
+	Commits   []commitOut `json:"commits"`
+	Truncated bool        `json:"truncated,omitempty" doc:"The messages were too long to list all."`
+}
+
+type commitOut struct {
+	Hash        string   `json:"hash"`
+	Parents     []string `json:"parents"`
+	AuthorName  string   `json:"author_name"`
+	AuthorEmail string   `json:"author_email"`
+	Date        string   `json:"date" doc:"ISO 8601."`
+	Subject     string   `json:"subject"`
+	Body        string   `json:"body"`
+}
+
+func (s *Server) gitLog(ctx context.Context, c *api.Call, in logIn) (logOut, error) {
+	o := devtools.LogOptions{Ref: in.Ref, Limit: defaultLog}
+	if in.Ref != "" && !devtools.IsRef(in.Ref) {
+		return logOut{}, api.Invalidf("Invalid 'ref'")
+	}
+	if in.Limit != "" {
+		n, err := strconv.Atoi(in.Limit)
+		if err != nil || n < 1 {
+			return logOut{}, api.Invalidf("Invalid 'limit': 1 to %d", maxLog)
+		}
+		o.Limit = min(n, maxLog)
+	}
+	r, err := s.repository(ctx, c, in.Path)
+	if err != nil {
+		return logOut{}, err
+	}
+	defer r.Close()
+	if in.File != "" {
+		if o.File, err = fileIn(c, r, in.File); err != nil {
+			return logOut{}, err
+		}
+	}
+	l, err := r.Log(ctx, o)
+	if err != nil {
+		return logOut{}, gitError(err)
+	}
+	out := logOut{Commits: make([]commitOut, len(l.Commits)), Truncated: l.Truncated}
+	for i, k := range l.Commits {
+		out.Commits[i] = commitOut{k.Hash, k.Parents, k.AuthorName, k.AuthorEmail, k.Date, k.Subject, k.Body}
+	}
+	return out, nil
+}
+
+type branchesOut struct {
+	Current  *string     `json:"current" doc:"null when HEAD is detached."`
+	Branches []branchOut `json:"branches"`
+}
+
+type branchOut struct {
+	Name     string  `json:"name"`
+	Commit   string  `json:"commit"`
+	Upstream *string `json:"upstream"`
+}
+
+func (s *Server) gitBranches(ctx context.Context, c *api.Call, in gitIn) (branchesOut, error) {
+	r, err := s.repository(ctx, c, in.Path)
+	if err != nil {
+		return branchesOut{}, err
+	}
+	defer r.Close()
+	current, all, err := r.Branches(ctx)
+	if err != nil {
+		return branchesOut{}, gitError(err)
+	}
+	out := branchesOut{Current: orNull(current), Branches: make([]branchOut, len(all))}
+	for i, b := range all {
+		out.Branches[i] = branchOut{b.Name, b.Commit, orNull(b.Upstream)}
+	}
+	return out, nil
 }
 
 // gitError is the answer to a failure of git.
