@@ -48,6 +48,7 @@ type rigOptions struct {
 	policy  string // a JSON document; "" is {}
 	env     map[string]string
 	origins api.Allowlist
+	prepare func(*Server) // before the table is made
 }
 
 func newRig(t *testing.T, o rigOptions) *rig {
@@ -67,6 +68,9 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	terminals := pty.New(procs, pty.Options{})
 	contexts := devtools.NewContexts(procs, devtools.ContextOptions{})
 	s := &Server{Version: "test", Files: files, Procs: procs, Watches: hub, Terminals: terminals, Contexts: contexts, Env: childenv.New(env), Workdir: base}
+	if o.prepare != nil {
+		o.prepare(s)
+	}
 	table := s.Table()
 	doc := policy.Empty()
 	if o.policy != "" {
@@ -94,6 +98,9 @@ func newRig(t *testing.T, o rigOptions) *rig {
 		defer cancel()
 		if err := terminals.Close(ctx); err != nil {
 			t.Errorf("closing the terminals: %v", err)
+		}
+		if err := s.Commands.Close(ctx); err != nil {
+			t.Errorf("closing the commands: %v", err)
 		}
 		if err := contexts.Close(ctx); err != nil {
 			t.Errorf("closing the contexts: %v", err)
