@@ -63,7 +63,7 @@ func ask(p *policy.Policy, who policy.Identity, q Question, guard func(*policy.R
 func judgePath(g *guardfs.Guard, rule *policy.Rule, path string, op policy.Op) policy.Decision {
 	real, err := g.Check(path, op)
 	if err != nil {
-		return refusal(err)
+		return policy.DecisionOf(err)
 	}
 	if rule.Row.Name == "files_upload_stream" && op == policy.Write {
 		return extensionDecision(rule, real)

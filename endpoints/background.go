@@ -127,7 +127,7 @@ func (in *startIn) wishes() (w startWishes, err error) {
 	return w, nil
 }
 
-func (w startWishes) spec(l *launch, rule *policy.Rule) proc.Spec {
+func (w startWishes) spec(l *prepared, rule *policy.Rule) proc.Spec {
 	if !w.enforce {
 		limitTime(rule, &l.how, math.Inf(1)) // the rule's own limit holds all the same
 	}

@@ -2,10 +2,8 @@ package endpoints
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"os"
-	"os/user"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/api"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/launch"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
 )
@@ -119,35 +118,20 @@ func runAs(rule *policy.Rule, name string, env map[string]string) (*proc.User, e
 		return nil, policy.Refuse(policy.UserNotAllowed, "Commands may not run as this user").Err()
 	}
 	if uid, gid, ok := numericUser(name); ok {
-		u := &proc.User{UID: uid, GID: gid}
-		if known, err := user.LookupId(strconv.FormatUint(uint64(uid), 10)); err == nil {
-			become(env, known)
+		if known, err := launch.LookupUID(uid); err == nil {
+			known.Become(env)
 		}
-		return u, nil
+		return &proc.User{UID: uid, GID: gid}, nil
 	}
-	known, err := user.Lookup(name)
+	known, err := launch.LookupUser(name)
+	if errors.Is(err, launch.ErrUnknownUser) {
+		return nil, api.Invalidf("Unknown user in 'user'")
+	}
 	if err != nil {
-		if _, unknown := errors.AsType[user.UnknownUserError](err); unknown {
-			return nil, api.Invalidf("Unknown user in 'user'")
-		}
-		return nil, fmt.Errorf("look up the user to run as: %w", err)
+		return nil, err
 	}
-	groups, err := known.GroupIds()
-	if err != nil {
-		return nil, fmt.Errorf("look up the groups of the user to run as: %w", err)
-	}
-	uid, gid, ok := numericUser(known.Uid + ":" + known.Gid)
-	if !ok {
-		return nil, fmt.Errorf("user %s has an odd id", name)
-	}
-	u := &proc.User{UID: uid, GID: gid}
-	for _, g := range groups {
-		if n, err := strconv.ParseUint(g, 10, 32); err == nil {
-			u.Groups = append(u.Groups, uint32(n))
-		}
-	}
-	become(env, known)
-	return u, nil
+	known.Become(env)
+	return &known.IDs, nil
 }
 
 // numericUser reads uid:gid. The highest number means "no change" to the
@@ -165,12 +149,8 @@ func numericUser(name string) (uid, gid uint32, ok bool) {
 	return uint32(u), uint32(g), true
 }
 
-func become(env map[string]string, who *user.User) {
-	env["USER"], env["LOGNAME"], env["HOME"] = who.Username, who.Username, who.HomeDir
-}
-
 // failed is the answer to a start that did not succeed.
-func (l *launch) failed(err error) error {
+func (l *prepared) failed(err error) error {
 	if errors.Is(err, proc.ErrUser) {
 		return policy.Refuse(policy.UserNotAllowed, "The server cannot run commands as this user").Err()
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/agent-sandbox/agent-sandbox-server/devtools"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/api"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/childenv"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/launch"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
 )
@@ -127,21 +128,21 @@ func (i *interpreter) close() {
 func (s *Server) findInterpreter(c *api.Call, l *devtools.Language, cwd string, env map[string]string) (*interpreter, error) {
 	child := s.Env.Child(c.Policy, false)
 	in := &interpreter{language: l, cwd: s.Workdir}
-	var found program
+	var found launch.Program
 	for _, name := range l.Programs() {
-		found, in.program = findProgram(name, child["PATH"], s.Workdir, false), name
-		if found.err == nil {
+		found, in.program = launch.Find(name, child["PATH"], s.Workdir, false), name
+		if found.Err == nil {
 			break
 		}
 	}
-	if err := policy.ProgramDecision(in.program, found.asked, found.leads).Err(); err != nil {
+	if err := policy.ProgramDecision(in.program, found.Asked, found.Leads).Err(); err != nil {
 		return nil, err
 	}
 	if err := judgeVariables(c, env, false); err != nil {
 		return nil, err
 	}
 	maps.Copy(child, env)
-	in.how = proc.Spec{Path: found.file, Env: childenv.List(child), Dir: s.Workdir, Grace: codeGrace}
+	in.how = proc.Spec{Path: found.File, Env: childenv.List(child), Dir: s.Workdir, Grace: codeGrace}
 	if cwd != "" {
 		dir, real, err := c.Guard(nil).Dir(cwd, policy.Exec)
 		if err != nil {
@@ -149,9 +150,9 @@ func (s *Server) findInterpreter(c *api.Call, l *devtools.Language, cwd string, 
 		}
 		in.how.DirFile, in.cwd = dir, real
 	}
-	if found.err != nil {
+	if found.Err != nil {
 		in.close()
-		return nil, missingInterpreter(l, found.err)
+		return nil, missingInterpreter(l, found.Err)
 	}
 	return in, nil
 }

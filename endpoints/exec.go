@@ -1,16 +1,12 @@
 package endpoints
 
 import (
-	"cmp"
-	"maps"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/api"
-	"github.com/agent-sandbox/agent-sandbox-server/internal/childenv"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/launch"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
 )
@@ -30,9 +26,9 @@ const (
 	maxTimeout     = 1e7 // seconds
 )
 
-// launch is a command that policy has decided about: what was judged is what
+// prepared is a command that policy has decided about: what was judged is what
 // is started.
-type launch struct {
+type prepared struct {
 	argv []string
 	file string   // what to execute
 	env  []string // the whole child environment
@@ -41,7 +37,7 @@ type launch struct {
 	how proc.Spec
 }
 
-func (l *launch) close() {
+func (l *prepared) close() {
 	if l.dir != nil {
 		_ = l.dir.Close()
 	}
@@ -88,7 +84,7 @@ func (in *execIn) variables() (map[string]string, error) {
 // prepare judges a command in the order of the contract; the first check that
 // fails answers. rule is the endpoint's whose command and path rules count.
 // The caller closes the launch.
-func (s *Server) prepare(c *api.Call, rule *policy.Rule, in *execIn) (l *launch, err error) {
+func (s *Server) prepare(c *api.Call, rule *policy.Rule, in *execIn) (l *prepared, err error) {
 	argv, err := in.words()
 	if err != nil {
 		return nil, err
@@ -100,7 +96,7 @@ func (s *Server) prepare(c *api.Call, rule *policy.Rule, in *execIn) (l *launch,
 	if err != nil {
 		return nil, err
 	}
-	l = &launch{argv: argv}
+	l = &prepared{argv: argv}
 	if err := in.arrange(&l.how); err != nil {
 		return nil, err
 	}
@@ -122,130 +118,24 @@ func (s *Server) prepare(c *api.Call, rule *policy.Rule, in *execIn) (l *launch,
 			dir = s.Workdir
 		}
 	}
-	restricted := rule.Command.Restricts()
-	child := s.Env.Child(c.Policy, restricted)
-	path := child["PATH"]
-	if p, ok := env["PATH"]; ok {
-		path = p
-	}
-	prog := findProgram(argv[0], path, dir, restricted)
-	if err := policy.ProgramDecision(argv[0], prog.asked, prog.leads).Err(); err != nil {
-		return l, err
-	}
-	names := slices.Sorted(maps.Keys(env))
-	for _, name := range names {
-		if err := policy.EnvSyntax(name, env[name]).Err(); err != nil {
-			return l, err
-		}
-	}
-	for _, name := range names {
-		if err := policy.EnvReserved(name, restricted).Err(); err != nil {
-			return l, err
-		}
-	}
-	if err := policy.ArgumentsDecision(argv).Err(); err != nil {
-		return l, err
-	}
-	judged := rule.Command.Decide(policy.CommandQuery{
-		Argv: argv, File: prog.clean(), Real: prog.real(),
-		OnServerPath: s.onServerPath,
-		ResolvePath: func(arg string) (string, policy.Decision) {
-			if !filepath.IsAbs(arg) {
-				arg = dir + "/" + arg
-			}
-			real, err := guard.Check(arg, policy.Exec)
-			return real, refusal(err)
-		},
-	})
-	if err := judged.Err(); err != nil {
-		return l, err
-	}
-	l.argv, l.file = judged.Argv, prog.file
-	if restricted {
-		// The file that was judged, not a link that may lead elsewhere by now.
-		l.file = prog.real()
+	order := launch.Order{
+		Argv: argv, Vars: env, Base: s.Env.Child(c.Policy, rule.Command.Restricts()),
+		Dir: dir, Rule: rule, Guard: guard,
+		ServerPath: s.Env.AtStart("PATH"), Secret: c.Policy.SecretEnv,
 	}
 	if dirErr != nil {
-		return l, cwdError(dirErr)
+		order.DirErr = cwdError(dirErr)
 	}
 	if in.User.State == api.Good {
-		if l.how.User, err = runAs(rule, in.User.V, child); err != nil {
-			return l, err
+		order.Become = func(child map[string]string) (err error) {
+			l.how.User, err = runAs(rule, in.User.V, child)
+			return err
 		}
 	}
-	rules := policy.NewEnvRules(nil, nil, nil, c.Policy.SecretEnv)
-	for _, name := range names {
-		if err := rules.Permits(name).Err(); err != nil {
-			return l, err
-		}
-		child[name] = env[name]
-	}
-	l.env = childenv.List(child)
-	return l, startError(prog.err, argv[0])
-}
-
-// program is the executable that a command names.
-type program struct {
-	file  string // what to execute; "" when there is none
-	err   error  // why there is none
-	asked string // file, or else the path asked for; "" for a bare name
-	leads string // asked with all links resolved; "" when there is nothing
-}
-
-// findProgram looks for what name means to a child with that PATH and
-// directory. Where commands are restricted, a path is cleaned first: what the
-// patterns see is then what is run, and not where a link with dots behind it
-// leads.
-func findProgram(name, path, dir string, restricted bool) program {
-	slashed := strings.Contains(name, "/")
-	if slashed && !filepath.IsAbs(name) {
-		name = dir + "/" + name
-	}
-	if slashed && restricted {
-		name = filepath.Clean(name)
-	}
-	var p program
-	p.file, p.err = proc.LookPath(name, path, dir)
-	p.asked = p.file
-	if p.err != nil && slashed {
-		p.asked = name // what cannot be run may lie where nothing is to be run
-	}
-	if real, err := filepath.EvalSymlinks(p.asked); err == nil && p.asked != "" {
-		p.leads = real
-	}
-	return p
-}
-
-// clean is the file to execute, lexically clean.
-func (p program) clean() string {
-	if p.file == "" {
-		return ""
-	}
-	return filepath.Clean(p.file)
-}
-
-// real is the file to execute with its links resolved.
-func (p program) real() string {
-	if p.file == "" {
-		return ""
-	}
-	return cmp.Or(p.leads, p.file)
-}
-
-// onServerPath tells whether a directory of the server's own PATH holds the
-// very file real under the bare name.
-func (s *Server) onServerPath(name, real string) bool {
-	want, err := os.Stat(real)
+	judged, err := order.Judge()
+	l.argv, l.file, l.env = judged.Argv, judged.File, judged.Env
 	if err != nil {
-		return false
+		return l, err
 	}
-	for _, dir := range filepath.SplitList(s.Env.AtStart("PATH")) {
-		if !filepath.IsAbs(dir) {
-			continue
-		}
-		if got, err := os.Stat(filepath.Join(dir, name)); err == nil && os.SameFile(want, got) {
-			return true
-		}
-	}
-	return false
+	return l, startError(judged.Missing, argv[0])
 }

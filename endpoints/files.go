@@ -442,17 +442,6 @@ func fileTooLarge(size, limit int64) error {
 	return api.TooLarge(limit, "File size %d exceeds limit %d", size, limit)
 }
 
-// refusal is the decision an error carries, or the one that permits.
-func refusal(err error) policy.Decision {
-	if err == nil {
-		return policy.Allow()
-	}
-	if d, ok := errors.AsType[*policy.Denied](err); ok {
-		return d.Decision
-	}
-	return policy.Refuse(policy.PathNotAllowed, "")
-}
-
 // extensionDecision judges a name by the upload endpoint's extension lists.
 func extensionDecision(rule *policy.Rule, name string) policy.Decision {
 	allow, _ := rule.Strings("allow_extensions")

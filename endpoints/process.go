@@ -46,7 +46,7 @@ const wholeOutput = 10 << 20
 var grace = proc.Grace{Silence: time.Second}
 
 // spec is the start of a launch.
-func (l *launch) spec(in *proc.Input, out proc.Sink) proc.Spec {
+func (l *prepared) spec(in *proc.Input, out proc.Sink) proc.Spec {
 	spec := l.how
 	spec.Path, spec.Argv, spec.Env, spec.DirFile = l.file, l.argv, l.env, l.dir
 	spec.Stdin, spec.Output, spec.Grace = in, out, grace
@@ -153,7 +153,7 @@ func shorten(out *proc.Buffer, keep proc.Keep) (text string, cut bool) {
 
 // admitCommand judges a command and takes one of the endpoint's places for
 // commands that run at once. leave gives back what both hold.
-func (s *Server) admitCommand(c *api.Call, in *execIn, places *proc.Slots) (l *launch, leave func(), err error) {
+func (s *Server) admitCommand(c *api.Call, in *execIn, places *proc.Slots) (l *prepared, leave func(), err error) {
 	if l, err = s.prepare(c, c.Rule, in); err != nil {
 		return nil, nil, err
 	}

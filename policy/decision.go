@@ -105,3 +105,15 @@ func IsDenied(err error) bool {
 	_, ok := errors.AsType[*Denied](err)
 	return ok
 }
+
+// DecisionOf is the decision that an error of a judged act carries: the one
+// that permits for nil, and for an error that carries none a refusal too.
+func DecisionOf(err error) Decision {
+	if err == nil {
+		return Allow()
+	}
+	if d, ok := errors.AsType[*Denied](err); ok {
+		return d.Decision
+	}
+	return Refuse(PathNotAllowed, "")
+}
