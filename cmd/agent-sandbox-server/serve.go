@@ -32,6 +32,9 @@ import (
 // seconds between SIGTERM and SIGKILL, the rest takes none.
 const closeLimit = 10 * time.Second
 
+// abortLimit bounds the end after a second signal.
+const abortLimit = time.Second
+
 // logLimit is how long a stopping server waits for the reader of its log.
 const logLimit = time.Second
 
@@ -81,6 +84,7 @@ type server struct {
 	doors    []door
 	pty      atomic.Value // string: what /ready says of terminals
 	closers  []closer
+	kill     func() // ends all programs without asking
 }
 
 // door is a listener and what it serves.
@@ -138,6 +142,7 @@ func (s *server) assemble(ctx context.Context, env []string) error {
 		return &failure{"configuration", err}
 	}
 	s.closeLater("processes", procs.Close)
+	s.kill = procs.Kill
 	terminals := pty.New(procs, pty.Options{IdleTimeout: c.ptyIdle})
 	s.closeLater("terminals", terminals.Close)
 	contexts := devtools.NewContexts(procs, devtools.ContextOptions{})
@@ -314,9 +319,23 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) int {
 			return status
 		case sig := <-signals:
 			if sig != syscall.SIGHUP {
+				s.abort()
 				return exitFailed
 			}
 		}
+	}
+}
+
+// abort leaves no program behind, as far as that takes no time.
+func (s *server) abort() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.kill()
+	}()
+	select {
+	case <-done:
+	case <-time.After(abortLimit):
 	}
 }
 

@@ -260,6 +260,26 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	}
 }
 
+// TestSecondSignalLeavesNothingBehind: programs that do not heed SIGTERM used
+// to outlive a server that was told twice to stop.
+func TestSecondSignalLeavesNothingBehind(t *testing.T) {
+	r := serveProcess(t, nil, "--shutdown-timeout", "3600")
+	stubborn := pidOf(t, r.post("/process/start", `{"args":["sh","-c","trap '' TERM; while :; do sleep 1; done"]}`))
+	detached := pidOf(t, r.post("/process/start", `{"command":"sleep 3604","detach":true}`))
+	t.Cleanup(func() { _ = syscall.Kill(detached, syscall.SIGKILL) })
+	r.upload(t)
+	r.signal(syscall.SIGTERM)
+	r.log.await(t, "stopping")
+	r.signal(syscall.SIGTERM)
+	if status := r.wait(); status != exitFailed {
+		t.Errorf("status %d", status)
+	}
+	awaitEnd(t, stubborn)
+	if !alive(detached) {
+		t.Error("a detached program was ended too")
+	}
+}
+
 func TestHealthAnswersWhileAHandlerWaits(t *testing.T) {
 	r := serveProcess(t, nil)
 	r.upload(t)
