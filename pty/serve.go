@@ -34,6 +34,7 @@ var (
 	errPeerGone = errors.New("pty: the client has gone")
 	errNoPong   = errors.New("pty: the client does not answer pings")
 	errTooBig   = errors.New("pty: the client sent a message over 1 MiB")
+	errNotWS    = errors.New("pty: the client does not speak WebSocket")
 )
 
 // Serve attaches a client to a session and carries messages both ways until
@@ -85,6 +86,8 @@ func farewellCode(err error) (websocket.StatusCode, string) {
 		return websocket.StatusNormalClosure, ""
 	case errors.Is(err, ErrLagged):
 		return websocket.StatusTryAgainLater, "too far behind"
+	case errors.Is(err, errNotWS):
+		return websocket.StatusProtocolError, ""
 	case errors.Is(err, errTooBig):
 		return websocket.StatusMessageTooBig, "message over 1 MiB"
 	}
@@ -109,7 +112,7 @@ func (k *client) listen(wire, talk context.Context) error {
 			return errTooBig
 		}
 		if err != nil {
-			return errPeerGone
+			return readError(err)
 		}
 		if k.opts.ReadOnly {
 			continue
@@ -122,6 +125,17 @@ func (k *client) listen(wire, talk context.Context) error {
 			k.obey(talk, cmd)
 		}
 	}
+}
+
+// readError tells a client that has gone from one that sends no frames.
+func readError(err error) error {
+	var netErr net.Error
+	switch {
+	case websocket.CloseStatus(err) != -1, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, net.ErrClosed), errors.Is(err, context.Canceled), errors.As(err, &netErr):
+		return errPeerGone
+	}
+	return errNotWS
 }
 
 // obey does what a message asks for. What cannot be done is ignored, like

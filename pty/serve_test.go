@@ -202,6 +202,45 @@ func TestOverlongMessageClosesWith1009(t *testing.T) {
 	v.expect("all")
 }
 
+// TestBytesThatAreNoFramesCloseWith1002: the client is told that it is its own
+// mistake, not that all went well.
+func TestBytesThatAreNoFramesCloseWith1002(t *testing.T) {
+	m := newManager(t, Options{})
+	srv := serve(t, m)
+	s := create(t, m, shell())
+	for name, bytes := range map[string]string{
+		"unmasked":        "\x81\x02hi",
+		"reserved opcode": "\x83\x80abcd",
+		"reserved bits":   "\xf1\x80abcd",
+	} {
+		t.Run(name, func(t *testing.T) {
+			var conn net.Conn
+			client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				var err error
+				conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
+				return conn, err
+			}}}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			u := "ws" + strings.TrimPrefix(srv.URL, "http") + "/pty?session_id=" + s.ID()
+			ws, _, err := websocket.Dial(ctx, u, &websocket.DialOptions{HTTPClient: client})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ws.CloseNow()
+			if _, err := conn.Write([]byte(bytes)); err != nil {
+				t.Fatal(err)
+			}
+			for err == nil {
+				_, _, err = ws.Read(ctx)
+			}
+			if code := websocket.CloseStatus(err); code != websocket.StatusProtocolError {
+				t.Errorf("closed with %d: %v", code, err)
+			}
+		})
+	}
+}
+
 func TestFragmentedMessage(t *testing.T) {
 	m := newManager(t, Options{})
 	s := create(t, m, shell())
