@@ -174,6 +174,7 @@ func (p *place) empty(ctx context.Context, judge bool) (deleted int, unread, err
 	if err != nil {
 		return 0, nil, err
 	}
+	d.deep = !judge || !p.g.rules.HasDeny() // nothing is asked about paths
 	w := &walker{top: d, opt: WalkOptions{raw: true}}
 	defer w.close()
 	w.opt.Failed = func(_ string, err error) { unread = err }

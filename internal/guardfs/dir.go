@@ -20,14 +20,16 @@ import (
 // do not exist for its callers. A Dir is not safe for concurrent use and holds
 // one descriptor until Close.
 type Dir struct {
-	g     *Guard
-	fd    int
-	path  string
-	clean string // as the call named it; deny patterns see both
-	rel   string // below the start of a walk
-	depth int
-	raw   bool          // nothing is left out
-	roots *policy.Roots // resolved when the first link is met; shared in a walk
+	g      *Guard
+	fd     int
+	path   string
+	clean  string // as the call named it; deny patterns see both
+	rel    string // below the start of a walk
+	depth  int
+	raw    bool          // nothing is left out
+	deep   bool          // directories beyond maxWalk are entered too
+	beyond bool          // it is one: path, clean and rel are those of one above
+	roots  *policy.Roots // resolved when the first link is met; shared in a walk
 }
 
 // OpenDir opens a directory to read. What is none is reported as not existing.
@@ -160,11 +162,28 @@ func (d *Dir) child(name string) (*Dir, error) {
 		_ = unix.Close(fd)
 		return nil, errSystemTree()
 	}
-	return &Dir{
-		g: d.g, fd: fd, path: join(d.path, name), clean: join(d.clean, name),
-		rel: join(d.rel, name), depth: d.depth + 1, raw: d.raw, roots: d.roots,
-	}, nil
+	c := *d
+	c.fd, c.depth = fd, d.depth+1
+	if c.beyond = d.beyond || d.deep && tooLong(d.path, name); c.beyond {
+		return &c, nil
+	}
+	c.path, c.clean = join(d.path, name), join(d.clean, name)
+	if d.clean == d.path {
+		c.clean = c.path // one text for both
+	}
+	c.rel = c.path[len(c.path)-len(join(d.rel, name)):]
+	return &c, nil
 }
+
+// maxWalk is the longest path of a directory that a walk enters, well beyond
+// what a call can name. Anybody can make a tree so deep that the paths of one
+// branch fill the memory.
+const maxWalk = 3 * maxPath
+
+func tooLong(dir, name string) bool { return len(dir)+1+len(name) > maxWalk }
+
+// tooDeep tells whether the directory the entry is has a path too long to name.
+func (e *Entry) tooDeep() bool { return tooLong(e.dir.path, e.name) }
 
 // Entry is one name in a directory. It is valid as long as the directory is
 // open; in a walk, until the callback returns.

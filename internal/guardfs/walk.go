@@ -50,7 +50,8 @@ const (
 // ascend by bytes within each directory. visit may return [fs.SkipDir] to stay
 // out of a directory and [fs.SkipAll] to end the walk; every other error ends
 // it and is returned, as is that of ctx. Entries that the rules refuse are left out.
-// A name that is no directory is reported as not existing.
+// A name that is no directory is reported as not existing. A directory whose
+// path is far longer than any call can give counts as one that could not be read.
 func (g *Guard) Walk(ctx context.Context, name string, opt WalkOptions, visit func(*Entry) error) (WalkResult, error) {
 	after, err := parseCursor(opt.After)
 	if err != nil {
@@ -257,6 +258,10 @@ func (w *walker) step(ctx context.Context, at *node) error {
 	if e.kind != Directory || w.opt.Depth > 0 && e.Depth() >= w.opt.Depth {
 		return w.left(e)
 	}
+	if e.tooDeep() && !e.dir.deep {
+		w.opt.failed(e.Path(), pathError("open", e.Path(), unix.ENAMETOOLONG))
+		return w.left(e)
+	}
 	if w.opt.Breadth {
 		w.queue = append(w.queue, &node{at, e.name})
 		return nil
@@ -286,17 +291,20 @@ func (w *walker) left(e *Entry) error {
 // pop leaves the directory on top and takes the one below up again.
 func (w *walker) pop(f *frame) error {
 	w.stack = w.stack[:len(w.stack)-1]
+	var err error
+	if len(w.stack) > 0 {
+		if below := w.stack[len(w.stack)-1]; below.d.fd < 0 {
+			if err = w.takeUp(below, f.d.fd); err != nil {
+				w.opt.failed(below.d.path, err)
+				below.names, below.more, below.entry = nil, false, nil
+			}
+		}
+	}
 	if f.d != w.top {
 		_ = f.d.Close()
 	}
-	if len(w.stack) > 0 {
-		if below := w.stack[len(w.stack)-1]; below.d.fd < 0 {
-			if err := w.takeUp(below); err != nil {
-				w.opt.failed(below.d.path, err)
-				below.names, below.more, below.entry = nil, false, nil
-				return nil
-			}
-		}
+	if err != nil {
+		return nil
 	}
 	return w.left(f.entry)
 }
@@ -336,19 +344,39 @@ func (w *walker) letGo(f *frame) error {
 	return f.d.Close()
 }
 
-// takeUp opens a directory again; it must still be the same one.
-func (w *walker) takeUp(f *frame) error {
-	fd, err := w.top.g.fs.descend(w.top.fd, f.d.rel, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)
+// takeUp opens a directory again; it must still be the same one. It is looked
+// for above the one that was left, which takes the same time at every depth,
+// and where that was moved meanwhile by its path.
+func (w *walker) takeUp(f *frame, child int) error {
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NONBLOCK
+	if child >= 0 {
+		if fd, err := openAt(child, "..", flags, 0); err == nil && f.holds(fd) {
+			return nil
+		}
+	}
+	if f.d.beyond {
+		return pathError("open", f.d.path, unix.ENOENT)
+	}
+	fd, err := w.top.g.fs.descend(w.top.fd, f.d.rel, flags)
 	if err != nil {
 		return missing("open", f.d.path, err)
 	}
+	if !f.holds(fd) {
+		return pathError("open", f.d.path, unix.ENOENT)
+	}
+	return nil
+}
+
+// holds takes a descriptor if it is of the directory that was let go, or
+// closes it.
+func (f *frame) holds(fd int) bool {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || uint64(st.Dev) != f.dev || st.Ino != f.ino {
 		_ = unix.Close(fd)
-		return pathError("open", f.d.path, unix.ENOENT)
+		return false
 	}
 	f.d.fd = fd
-	return nil
+	return true
 }
 
 // next takes one name, reading the directory in batches.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -360,4 +361,53 @@ func BenchmarkList20000(b *testing.B) {
 			b.Fatal(len(l.Entries), err)
 		}
 	}
+}
+
+// TestATreeTooDeepToNameDoesNotFillTheMemory: the paths of the directories of
+// one branch two thousand levels deep took half a gigabyte, and a minute.
+func TestATreeTooDeepToNameDoesNotFillTheMemory(t *testing.T) {
+	onBoth(t, func(g *ground) {
+		const levels, name = 3000, "ddddddddddddddddddddddddddddddddddddddddddddddddddd"
+		mkdirs(t, g.in("deep"))
+		fd, err := unix.Open(g.in("deep"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		for i := 0; i < levels && err == nil; i++ {
+			var below int
+			if err = unix.Mkdirat(fd, name, 0o700); err == nil {
+				below, err = unix.Openat(fd, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			}
+			_ = unix.Close(fd)
+			fd = below
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = unix.Close(fd)
+		gd := g.guard()
+
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		seen, refused := 0, 0
+		if _, err = gd.Walk(t.Context(), "deep", WalkOptions{Failed: func(string, error) { refused++ }}, func(*Entry) error {
+			seen++
+			return nil
+		}); err != nil || seen < 200 || seen > 250 || refused != 1 {
+			t.Errorf("walk: %d seen, %d not read, %v", seen, refused, err)
+		}
+		if _, err := Copy(t.Context(), gd, "deep", gd, "copy", CopyOptions{}); !errors.Is(err, unix.ENAMETOOLONG) && !policy.IsDenied(err) {
+			t.Errorf("copy: %v", err)
+		}
+		if _, _, err := gd.Chmod(t.Context(), "deep", 0o700, true); !errors.Is(err, unix.ENAMETOOLONG) {
+			t.Errorf("chmod: %v", err)
+		}
+		if _, err := gd.Delete(t.Context(), "deep", DeleteOptions{}); err != nil {
+			t.Errorf("delete: %v", err)
+		}
+		if _, err := os.Lstat(g.in("deep")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("what is left: %v", err)
+		}
+		runtime.ReadMemStats(&after)
+		if used := after.TotalAlloc - before.TotalAlloc; used > 256<<20 {
+			t.Errorf("%d MiB allocated", used>>20)
+		}
+	})
 }
