@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -29,8 +30,16 @@ func TestExamplesAreTrue(t *testing.T) {
 		t.Run(guide, func(t *testing.T) {
 			blocks := shellBlocks(t, "../../docs/"+guide)
 			args := []string{"--pty-port", "0"}
-			if manifest := firstYAML(t, "../../docs/"+guide); manifest != "" {
-				args = append(args, "--commands", manifest)
+			for _, file := range filesOf(t, "../../docs/"+guide) {
+				switch filepath.Ext(file) {
+				case ".mjs":
+					need(t, "node")
+				case ".py":
+					need(t, "python3")
+					args = append(args, "--python", realPython(), "--commands", file)
+				case ".yaml":
+					args = append(args, "--commands", file)
+				}
 			}
 			server := serveProcess(t, nil, args...)
 			pty := server.log.await(t, `pty=127\.0\.0\.1:(\d+)`)[1]
@@ -96,24 +105,32 @@ func shellBlocks(t *testing.T, file string) []shellBlock {
 	return out
 }
 
-// firstYAML is a file of the first block in YAML, which is a manifest of
-// commands that the examples need; "" when there is none.
-func firstYAML(t *testing.T, file string) string {
+func need(t *testing.T, program string) {
 	t.Helper()
-	text, err := os.ReadFile(file)
+	if _, err := exec.LookPath(program); err != nil {
+		t.Skip("the examples need " + program)
+	}
+}
+
+// filesOf writes the files of a guide: blocks below a line that ends with
+// their name and a colon. It returns their names.
+func filesOf(t *testing.T, guide string) []string {
+	t.Helper()
+	text, err := os.ReadFile(guide)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, found := strings.Cut(string(text), "```yaml\n")
-	if !found {
-		return ""
+	dir := t.TempDir()
+	var out []string
+	named := regexp.MustCompile("(?ms)`([\\w./-]+\\.\\w+)`:\n\n```\\w+\n(.*?)^```\n")
+	for _, m := range named.FindAllSubmatch(text, -1) {
+		name := filepath.Join(dir, string(m[1]))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, m[2], 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, name)
 	}
-	manifest, _, _ := strings.Cut(rest, "```")
-	name := filepath.Join(t.TempDir(), "commands.yaml")
-	if err := os.WriteFile(name, []byte(manifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return name
+	return out
 }
 
 func (b shellBlock) compare(t *testing.T, got string) {
