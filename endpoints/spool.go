@@ -32,7 +32,7 @@ type spool struct {
 
 // begin starts over for a member, since of equal names the last one counts.
 func (s *spool) begin(member string) {
-	s.member, s.base64, s.bad = member, false, nil
+	s.member, s.bad = member, nil
 	s.dec = base64Writer{}
 	s.text.reset()
 	s.bytes.early = nil

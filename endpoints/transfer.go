@@ -235,6 +235,7 @@ func (in *uploadIn) content(s *spool, contentIsBase64 bool) error {
 	case in.ContentBase64.State == api.Good && s.member == "content_base64":
 		s.base64 = true
 	case in.Content.State == api.Good && s.member == "content" && encoding == "utf8":
+		s.base64 = false
 	case in.Content.State == api.Good && s.member == "content" && contentIsBase64:
 		s.base64 = true
 	default:
