@@ -122,9 +122,6 @@ func values(names []string, vars map[string]any) (map[string]string, error) {
 	return set, nil
 }
 
-// protected variables are the server's and the image's to choose.
-var protected = []string{"PATH", "HOME", "USER", "SHELL"}
-
 // mayChange judges names, each check over all of them before the next.
 func mayChange(rules policy.EnvRules, names []string) error {
 	for _, name := range names {
@@ -133,7 +130,7 @@ func mayChange(rules policy.EnvRules, names []string) error {
 		}
 	}
 	for _, name := range names {
-		if slices.Contains(protected, name) {
+		if policy.EnvProtected(name) {
 			return &api.Error{
 				Status: http.StatusForbidden, Type: "PermissionError",
 				Msg: "Environment variable " + name + " is protected", NoEndpoint: true,

@@ -165,3 +165,13 @@ func (e EnvRules) listed(name string) bool {
 func hasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
+
+// EnvProtected tells whether a variable is the server's and the image's to
+// choose, so that calls which set variables for all later programs may not.
+func EnvProtected(name string) bool {
+	switch name {
+	case "PATH", "HOME", "USER", "SHELL":
+		return true
+	}
+	return false
+}

@@ -85,7 +85,8 @@ type PathRules struct {
 	SymlinksNever bool
 	DenyHardlinks bool
 
-	deny *denyList // nil: not compiled yet
+	deny   *denyList // nil: not compiled yet
+	memory bool      // /dev/shm is no device
 }
 
 // NewPathRules compiles path rules. The lists are kept, not copied.
@@ -104,6 +105,17 @@ func (r *PathRules) Folded() *PathRules {
 	folded := *r
 	folded.deny = compileDeny(r.Deny, true)
 	return &folded
+}
+
+// sharedMemory is a file system below /dev that programs keep files in.
+const sharedMemory = "/dev/shm"
+
+// WithSharedMemory returns the same rules with /dev/shm open, where they admit
+// it.
+func (r *PathRules) WithSharedMemory() *PathRules {
+	open := *r
+	open.memory = true
+	return &open
 }
 
 // Decide judges one path. clean is absolute and lexically clean, real is the
@@ -145,7 +157,7 @@ func (r *PathRules) DeniesEntry(dir, name string) bool {
 
 // denies tells whether p or an ancestor of it is denied.
 func (r *PathRules) denies(p string) bool {
-	return InSystemTree(p) || r.compiled().matches(p)
+	return InSystemTree(p) && !(r.memory && within(sharedMemory, p)) || r.compiled().matches(p)
 }
 
 // compiled makes rules that were written as a literal work all the same:

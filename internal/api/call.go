@@ -106,9 +106,10 @@ func (c *Call) Guard(rule *policy.Rule) *guardfs.Guard {
 }
 
 // GuardIn is Guard with another base directory, for a dialect with a boundary
-// of its own where no rule names roots.
+// of its own where no rule names roots; shared memory (/dev/shm) counts as
+// files there.
 func (c *Call) GuardIn(rule *policy.Rule, base string) *guardfs.Guard {
-	return c.gate.Files.Guard(rule.Paths, base, c.saw)
+	return c.gate.Files.Guard(rule.Paths.WithSharedMemory(), base, c.saw)
 }
 
 // saw notes a judged path for the audit line.

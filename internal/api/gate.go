@@ -90,18 +90,32 @@ func (g *Gate) Admit(ep *Endpoint, w *answer, r *http.Request) (c *Call, err err
 func (g *Gate) Identify(ctx context.Context, p *policy.Policy, r *http.Request, queryToken bool) (policy.Identity, error) {
 	who, d := p.Authenticate(credentials(r, queryToken))
 	if d.Code == policy.Unauthorized && p.HasTokens() {
-		addr, _, _ := net.SplitHostPort(r.RemoteAddr)
-		if wait := g.Brake.Failed(addr); wait > 0 {
-			t := time.NewTimer(wait)
-			defer t.Stop()
-			select {
-			case <-t.C:
-			case <-ctx.Done():
-			case <-g.Stopping:
-			}
-		}
+		g.Slow(ctx, r)
 	}
 	return who, d.Err()
+}
+
+// Slow notes that the caller's address gave a wrong token, and holds it up when
+// it keeps guessing.
+func (g *Gate) Slow(ctx context.Context, r *http.Request) {
+	addr, _, _ := net.SplitHostPort(r.RemoteAddr)
+	wait := g.Brake.Failed(addr)
+	if wait <= 0 {
+		return
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	case <-g.Stopping:
+	}
+}
+
+// Tokens are what a request shows, those of its Authorization header first.
+func Tokens(r *http.Request) []string {
+	c := credentials(r, false)
+	return append(c.Bearer, c.Access...)
 }
 
 func credentials(r *http.Request, queryToken bool) policy.Credentials {

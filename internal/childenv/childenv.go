@@ -127,6 +127,22 @@ func (s *Store) Child(p *policy.Policy, ownUse bool) map[string]string {
 	return env
 }
 
+// Added is what callers have set over the environment of the start, without
+// secrets and, with ownUse, without variables that make programs load code:
+// for programs that get nothing else of the server's own environment.
+func (s *Store) Added(p *policy.Policy, ownUse bool) map[string]string {
+	s.mu.RLock()
+	overlay := s.overlay
+	s.mu.RUnlock()
+	env := map[string]string{}
+	for name, value := range overlay {
+		if value != nil && !hidden(p, name) && !(ownUse && policy.IsLoaderName(name)) {
+			env[name] = *value
+		}
+	}
+	return env
+}
+
 // hidden names are the server's business and no child's.
 func hidden(p *policy.Policy, name string) bool {
 	switch upper := strings.ToUpper(name); {

@@ -102,6 +102,19 @@ func errOr(err, other error) error {
 	return other
 }
 
+// Close puts end of file behind what is in the buffer, at once: a Write that
+// waits for room fails with ErrInputClosed. Closing twice is fine.
+func (in *Input) Close() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.err != nil || in.eof {
+		return
+	}
+	in.eof = true
+	in.kick()
+	in.freed()
+}
+
 // Open says whether Write may succeed.
 func (in *Input) Open() bool {
 	in.mu.Lock()
