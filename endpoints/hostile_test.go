@@ -1,6 +1,9 @@
 package endpoints
 
 import (
+	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -85,5 +88,47 @@ func TestFarTimesAreShownAsFar(t *testing.T) {
 	}
 	if _, out = r.call("GET", "/files/stat?path=f", nil); out["etag"] == before {
 		t.Errorf("the tag stays %v", before)
+	}
+}
+
+// TestACallerThatLeavesItsDownloadIsNoFailure: everybody who closed a download
+// in the middle left an error 500 in the log and a denial in the audit.
+func TestACallerThatLeavesItsDownloadIsNoFailure(t *testing.T) {
+	r := newRig(t, rigOptions{policy: `{"defaults":{"audit":"all"}}`})
+	var log lockedBuffer
+	r.gate.Log = slog.New(slog.NewTextHandler(&log, nil))
+	f, err := os.Create(filepath.Join(r.base, "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(1 << 30); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/files/content", "/files/download-stream"} {
+		c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(c, "GET "+path+"?path=f HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, make([]byte, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Close()
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for strings.Count(r.audit.String(), "files_download_stream") < 2 {
+		if time.Now().After(deadline) {
+			t.Fatalf("the calls do not end: %s", r.audit)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if strings.Contains(log.String(), "request failed") {
+		t.Errorf("log: %s", log.String())
+	}
+	if strings.Contains(r.audit.String(), `"deny"`) {
+		t.Errorf("audit: %s", r.audit)
 	}
 }

@@ -27,6 +27,7 @@ type answer struct {
 	bytes  int64
 	code   string // of an error answer
 	taken  bool   // hijacked
+	lost   bool   // the peer has gone, or reads no more
 }
 
 func newAnswer(w http.ResponseWriter) *answer {
@@ -55,7 +56,16 @@ func (a *answer) Write(p []byte) (int, error) {
 	a.touch()
 	n, err := a.ResponseWriter.Write(p)
 	a.bytes += int64(n)
+	a.heed(err)
 	return n, err
+}
+
+// heed notes that an answer failed because of the connection and not of what
+// was to be sent.
+func (a *answer) heed(err error) {
+	if _, ok := errors.AsType[*net.OpError](err); ok {
+		a.lost = true
+	}
 }
 
 // ReadFrom lets the kernel copy from files, in pieces so that a slow but
@@ -78,6 +88,7 @@ func (a *answer) ReadFrom(src io.Reader) (int64, error) {
 		n, err := rf.ReadFrom(&io.LimitedReader{R: whole.R, N: want})
 		total += n
 		a.bytes += n
+		a.heed(err)
 		whole.N -= n
 		if err != nil || n < want {
 			return total, err

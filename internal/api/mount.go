@@ -229,6 +229,9 @@ func (g *Gate) handle(ep *Endpoint, w *answer, r *http.Request) {
 		err = ep.serve(ctx, call)
 	}
 	if err != nil {
+		if w.lost && w.begun() {
+			panic(http.ErrAbortHandler) // who left has no failure to be told of, nor have we
+		}
 		g.report(ctx, call, err)
 		writeError(w, r, ep.ID(), err)
 	}
