@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -250,9 +251,7 @@ func commandFault(err error, ev *api.Events) error {
 		return err
 	}
 	body := map[string]any{"error": e.Msg, "type": e.Type}
-	for k, v := range e.Extra {
-		body[k] = v
-	}
+	maps.Copy(body, e.Extra)
 	if e.Code != "" {
 		body["code"] = e.Code
 	}

@@ -307,7 +307,7 @@ func TestSlowClientLosesNothing(t *testing.T) {
 	s := create(t, m, spec)
 	v := view(t, dial(t, srv, s, ""))
 	v.typed("\n")
-	for i := 0; i < 20; i++ {
+	for range 20 {
 		time.Sleep(10 * time.Millisecond) // slow on purpose
 		if _, err := v.next(); err != nil {
 			t.Fatal(err)

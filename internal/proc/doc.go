@@ -29,7 +29,9 @@
 // own around the fork. Children inherit it through fork, exec, setsid and a
 // cleared environment, and it can be read from outside (see mark.go). Where
 // cgroup v2 is writable each command also has a cgroup directory, and
-// cgroup.kill ends what is in it in one stroke.
+// cgroup.kill ends what is in it in one stroke. A daemon that has left its cgroup (or
+// never had one) and has changed its mark cannot be told from another
+// command's; it is ended with the server.
 //
 // # Ending
 //

@@ -129,7 +129,7 @@ func withArg(arg string) []int {
 		if err != nil {
 			return
 		}
-		for _, a := range strings.Split(string(text), "\x00") {
+		for a := range strings.SplitSeq(string(text), "\x00") {
 			if a == arg && alive(pid) {
 				out = append(out, pid)
 				return
