@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -33,6 +34,9 @@ var (
 	helper     = regexp.MustCompile(`^[A-Za-z0-9+.-]*::`)
 )
 
+// schemes are what is a mistake as the name of a host.
+var schemes = []string{"http", "https", "ssh", "git", "file", "ext", "ftp"}
+
 // parseAddress reads an address as callers write it.
 func parseAddress(text string) (address, error) {
 	if text == "" || len(text) > 4096 || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' && r != ' ' || r == 0x7f }) ||
@@ -51,7 +55,7 @@ func parseAddress(text string) (address, error) {
 	if !hasUser {
 		user, name = "git", host
 	}
-	if !userName.MatchString(user) || !hostName.MatchString(name) || !isRemotePath(path) {
+	if !userName.MatchString(user) || !hostName.MatchString(name) || !isRemotePath(path) || slices.Contains(schemes, strings.ToLower(name)) {
 		return address{}, errAddress
 	}
 	return address{kind: bySSH, url: text}, nil

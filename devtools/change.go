@@ -36,7 +36,7 @@ func (r *Repo) change(ctx context.Context, v *invocation) (proc.Result, error) {
 		// Some commands tell what is wrong where they tell what is right.
 		lines := bytes.Split(bytes.TrimSpace(res.Stdout), []byte("\n"))
 		if last := string(lines[len(lines)-1]); last != "" {
-			e.Msg = shortLine(urlUser.ReplaceAllString(last, "$1"))
+			e.Msg = shortLine(withoutUser(last))
 		}
 	}
 	return res, err
@@ -147,6 +147,14 @@ func (r *Repo) Commit(ctx context.Context, o CommitOptions) error {
 	v.stdin = []byte(o.Message)
 	v.more = r.identity(o.Name, o.Email)
 	_, err := r.change(ctx, v)
+	return whose(err)
+}
+
+// whose tells the caller of a commit by nobody what is missing.
+func whose(err error) error {
+	if e, ok := errors.AsType[*GitError](err); ok && strings.Contains(e.Msg, "auto-detection is disabled") {
+		return gitErrorf("nobody knows who commits: give author_name and author_email, or configure user.name and user.email")
+	}
 	return err
 }
 

@@ -198,8 +198,8 @@ type Remote struct {
 func (r *Repo) Remotes() []Remote {
 	all := r.remotes()
 	for i := range all {
-		all[i].URL = urlUser.ReplaceAllString(all[i].URL, "$1")
-		all[i].PushURL = urlUser.ReplaceAllString(all[i].PushURL, "$1")
+		all[i].URL = withoutUser(all[i].URL)
+		all[i].PushURL = withoutUser(all[i].PushURL)
 	}
 	return all
 }

@@ -252,8 +252,21 @@ func explain(stderr []byte) error {
 	if e.Msg == "" {
 		e.Msg = noExplanation
 	}
-	e.Msg = shortLine(urlUser.ReplaceAllString(e.Msg, "$1"))
+	e.Msg = shortLine(withoutUser(e.Msg))
 	return e
+}
+
+// withoutUser takes users and passwords out of the URLs in a text; the user of
+// an ssh address, which is no secret, stays.
+func withoutUser(text string) string {
+	return urlUser.ReplaceAllStringFunc(text, func(found string) string {
+		scheme, user, _ := strings.Cut(strings.TrimSuffix(found, "@"), "://")
+		if strings.EqualFold(scheme, "ssh") {
+			user, _, _ = strings.Cut(user, ":")
+			return scheme + "://" + user + "@"
+		}
+		return scheme + "://"
+	})
 }
 
 // shortLine is text without control characters, cut to what one line holds.

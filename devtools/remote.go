@@ -180,7 +180,7 @@ func (g *Git) openAny(ctx context.Context, by Caller, dir string) (*Repo, error)
 
 // standAlone makes the shadow a repository of its own.
 func (r *Repo) standAlone() error {
-	if err := os.Symlink(path.Join(r.gitdir, "HEAD"), path.Join(r.shadow, "HEAD")); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := r.copyHead(r.gitdir); err != nil {
 		return err
 	}
 	bare := "true"
@@ -557,5 +557,5 @@ func (r *Repo) join(ctx context.Context, commit, name string) error {
 	v := r.invoke(args...)
 	v.more = r.identity("", "")
 	_, err = r.change(ctx, v)
-	return err
+	return whose(err)
 }

@@ -75,11 +75,7 @@ func (r *Repo) cast(context.Context) error {
 	if r.shadow, err = privateDir(); err != nil {
 		return err
 	}
-	entries := shared
-	if r.gitdir != r.common {
-		entries = append(slices.Clone(entries), "HEAD") // of the main work tree
-	}
-	for _, name := range entries {
+	for _, name := range shared {
 		// Directories that git would make when it needs them; it makes them in
 		// the shadow then, and what is lost are notes of where refs have been.
 		if info, err := r.exists(path.Join(r.common, name)); name == "logs" && (err != nil || info.Kind != guardfs.Directory) {
@@ -89,7 +85,25 @@ func (r *Repo) cast(context.Context) error {
 			return fmt.Errorf("fill the directory for git: %w", err)
 		}
 	}
+	if r.gitdir != r.common {
+		// So that git knows what the main work tree is on.
+		if err := r.copyHead(r.common); err != nil {
+			return err
+		}
+	}
 	return r.writeSettings(nil)
+}
+
+// copyHead gives the shadow the HEAD of a directory. Git takes no link for it.
+func (r *Repo) copyHead(from string) error {
+	text, _, err := r.read(path.Join(from, "HEAD"), maxPointer)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path.Join(r.shadow, "HEAD"), text, 0o600); err != nil {
+		return fmt.Errorf("fill the directory for git: %w", err)
+	}
+	return nil
 }
 
 // writeSettings gives the shadow the harmless settings of the repository, those
