@@ -237,16 +237,13 @@ func (g *Gate) handle(ep *Endpoint, w *answer, r *http.Request) {
 	}
 }
 
-// report logs the failures that are ours; refusals and mistakes of callers are
-// for audit.
+// report logs the failures that are ours. Refusals and mistakes of callers are
+// for audit, and what a handler answers without a cause, such as a command that
+// ran out of time, is an outcome.
 func (g *Gate) report(ctx context.Context, c *Call, err error) {
 	e := problem(err)
-	if e.Status < http.StatusInternalServerError || ctx.Err() != nil {
+	if e.Status < http.StatusInternalServerError || e.Err == nil || ctx.Err() != nil {
 		return
 	}
-	args := []any{"status", e.Status, "code", e.Code}
-	if e.Err != nil {
-		args = append(args, "err", e.Err)
-	}
-	c.Log().ErrorContext(ctx, "request failed", args...)
+	c.Log().ErrorContext(ctx, "request failed", "status", e.Status, "code", e.Code, "err", e.Err)
 }
