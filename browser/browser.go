@@ -165,10 +165,10 @@ func (b *Browser) use(ctx context.Context, ask Ask) (e *engine, done func(), err
 	b.users++
 	b.stopTimer()
 	b.mu.Unlock()
-	done = sync.OnceFunc(b.unused)
+	leave := sync.OnceFunc(b.unused)
 	defer func() {
 		if err != nil {
-			done()
+			leave()
 		}
 	}()
 	select {
@@ -179,12 +179,14 @@ func (b *Browser) use(ctx context.Context, ask Ask) (e *engine, done func(), err
 	e = b.running()
 	if e != nil {
 		<-b.change
-		if err := e.adopt(ctx, rules); errors.Is(err, errLost) {
+		e.proxy.setRules(rules)
+		// One that has just died is not always known to have.
+		if err := e.conn.call(ctx, "", "Browser.getVersion", nil, nil); errors.Is(err, errLost) {
 			return nil, nil, errNotBegun
 		} else if err != nil {
 			return nil, nil, err
 		}
-		return e, done, nil
+		return e, leave, nil
 	}
 	// A start is worth finishing when the caller has gone: the next one waits
 	// for it otherwise.
@@ -193,21 +195,37 @@ func (b *Browser) use(ctx context.Context, ask Ask) (e *engine, done func(), err
 		err error
 	}
 	started := make(chan outcome, 1)
-	b.mu.Lock()
+	if !b.enter() {
+		<-b.change
+		return nil, nil, errClosed
+	}
 	b.users++
 	b.mu.Unlock()
-	b.wg.Go(func() {
+	go func() {
+		defer b.wg.Done()
 		defer b.unused()
 		defer func() { <-b.change }()
 		e, err := b.start(rules, ask.Env())
 		started <- outcome{e, err}
-	})
+	}()
 	select {
 	case o := <-started:
-		return o.e, done, o.err
+		return o.e, leave, o.err
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	}
+}
+
+// enter counts a goroutine of the browser in and leaves it locked, unless the
+// browser is closed.
+func (b *Browser) enter() bool {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return false
+	}
+	b.wg.Add(1)
+	return true
 }
 
 // running is the engine that lives; what is left of a dead one is put away.
@@ -284,12 +302,9 @@ func (b *Browser) stopTimer() {
 
 // rest stops a browser that nobody has used for a while and keeps its state.
 func (b *Browser) rest() {
-	b.mu.Lock()
-	if b.closed {
-		b.mu.Unlock()
+	if !b.enter() {
 		return
 	}
-	b.wg.Add(1)
 	b.mu.Unlock()
 	defer b.wg.Done()
 	b.change <- struct{}{}
@@ -350,18 +365,34 @@ func (b *Browser) do(ctx context.Context, ask Ask, limit time.Duration, act func
 	case ask.Watch:
 		return act(ctx, &Page{t})
 	}
-	release, err := t.hold(ctx)
+	t, release, err := e.take(ctx, t)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err = t.revive(ctx); err == nil {
+	if err = t.wake(ctx); err == nil {
 		err = act(ctx, &Page{t})
 	}
 	if ctx.Err() != nil {
 		t.rescue(ctx)
 	}
 	return err
+}
+
+// take takes the turn to act on a page, or on the one that stands for it after
+// it has crashed.
+func (e *engine) take(ctx context.Context, t *tab) (*tab, func(), error) {
+	release, err := t.hold(ctx)
+	if err != nil || !t.dead() {
+		return t, release, err
+	}
+	made, err := e.replace(ctx, t)
+	release()
+	if err != nil {
+		return nil, nil, err
+	}
+	release, err = made.hold(ctx)
+	return made, release, err
 }
 
 // Console takes what pages have logged, oldest first, of one tab or of all, and

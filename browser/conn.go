@@ -22,7 +22,8 @@ const (
 )
 
 var (
-	errLost = errors.New("the browser has gone")
+	errLost    = errors.New("the browser has gone")
+	errCrashed = errors.New("the page has crashed or was closed")
 	// errTooLarge is the answer to a command whose result is larger than we
 	// take.
 	errTooLarge = errors.New("the result is too large")
@@ -230,6 +231,11 @@ func (c *conn) send(session, method string, params object, ch chan<- reply) (int
 // call sends a command, waits for its reply and decodes it into result, unless
 // that is nil. Errors are *protocolError, errLost, errTooLarge or that of ctx.
 func (c *conn) call(ctx context.Context, session, method string, params object, result any) error {
+	return c.callUntil(ctx, nil, session, method, params, result)
+}
+
+// callUntil is call that fails with errCrashed when down is closed.
+func (c *conn) callUntil(ctx context.Context, down <-chan struct{}, session, method string, params object, result any) error {
 	ch := make(chan reply, 1)
 	id, err := c.send(session, method, params, ch)
 	if err != nil {
@@ -245,12 +251,15 @@ func (c *conn) call(ctx context.Context, session, method string, params object, 
 		default:
 		}
 		return errLost
+	case <-down:
+		err = errCrashed
 	case <-ctx.Done():
-		c.mu.Lock()
-		delete(c.waiting, id)
-		c.mu.Unlock()
-		return ctx.Err()
+		err = ctx.Err()
 	}
+	c.mu.Lock()
+	delete(c.waiting, id)
+	c.mu.Unlock()
+	return err
 }
 
 func (r reply) decode(result any) error {

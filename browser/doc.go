@@ -17,5 +17,5 @@
 // judges each address, resolves its name once, judges what it resolved to and
 // dials that very address. Chrome itself resolves nothing. The paths of HTTPS
 // addresses, which a proxy does not see, are judged by intercepting requests
-// inside Chrome.
+// inside Chrome. Of WebSockets over TLS only the host can be judged.
 package browser

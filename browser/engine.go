@@ -35,7 +35,6 @@ type engine struct {
 	sessions map[string]*tab
 	active   *tab
 	changed  broadcast
-	patterns bool // whether requests are intercepted
 }
 
 // start runs Chrome and waits until it answers and has reached the proxy. On
@@ -120,7 +119,7 @@ func (e *engine) greet(ctx context.Context) error {
 	if err := e.conn.call(ctx, "", "Browser.getVersion", nil, nil); err != nil {
 		return err
 	}
-	if err := e.intercept(ctx, e.proxy.rules.Load()); err != nil {
+	if err := e.intercept(ctx); err != nil {
 		return err
 	}
 	if err := e.conn.call(ctx, "", "Browser.setDownloadBehavior", object{"behavior": "deny", "eventsEnabled": true}, nil); err != nil {
@@ -154,34 +153,12 @@ func (e *engine) prime(ctx context.Context, t *tab) error {
 	return nil
 }
 
-// intercept pauses every request if whole addresses matter, else only the one
-// that learns the proxy's secret.
-func (e *engine) intercept(ctx context.Context, rules *Rules) error {
-	e.mu.Lock()
-	e.patterns = rules.byURL()
-	pattern := "http://" + primeHost + "/*"
-	if e.patterns {
-		pattern = "*"
-	}
-	e.mu.Unlock()
+// intercept has Chrome ask about every request, of pages, frames and workers,
+// and about every demand for credentials.
+func (e *engine) intercept(ctx context.Context) error {
 	return e.conn.call(ctx, "", "Fetch.enable", object{
-		"handleAuthRequests": true, "patterns": []object{{"urlPattern": pattern}},
+		"handleAuthRequests": true, "patterns": []object{{"urlPattern": "*"}},
 	}, nil)
-}
-
-// adopt puts rules in force.
-func (e *engine) adopt(ctx context.Context, rules *Rules) error {
-	if e.proxy.rules.Load() == rules {
-		return nil
-	}
-	e.proxy.setRules(rules)
-	e.mu.Lock()
-	same := e.patterns == rules.byURL()
-	e.mu.Unlock()
-	if same {
-		return nil
-	}
-	return e.intercept(ctx, rules)
 }
 
 // alive tells whether Chrome can still be spoken with.
@@ -269,7 +246,7 @@ func (e *engine) paused(params json.RawMessage) {
 }
 
 // challenged answers a demand for credentials: the proxy's gets ours, a site's
-// goes its usual way.
+// none, so that its own answer is shown.
 func (e *engine) challenged(params json.RawMessage) {
 	var p struct {
 		ID        string `json:"requestId"`
@@ -281,7 +258,7 @@ func (e *engine) challenged(params json.RawMessage) {
 	if json.Unmarshal(params, &p) != nil {
 		return
 	}
-	answer := object{"response": "Default"}
+	answer := object{"response": "CancelAuth"}
 	if p.Challenge.Source == "Proxy" && p.Challenge.Origin == "http://"+e.proxy.addr() {
 		answer = object{"response": "ProvideCredentials", "username": proxyUser, "password": e.proxy.secret}
 	}
@@ -414,6 +391,32 @@ func (e *engine) open(ctx context.Context) (*tab, error) {
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// replace puts a blank page in the place of one whose renderer has died. That one
+// could be given a new renderer, but Chrome would repeat in it what was under
+// way in the old.
+func (e *engine) replace(ctx context.Context, t *tab) (*tab, error) {
+	made, err := e.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	name := t.label()
+	t.update(func() { t.name = t.id })
+	made.update(func() { made.name = name })
+	e.tabs = slices.DeleteFunc(e.tabs, func(o *tab) bool { return o == made })
+	if i := slices.Index(e.tabs, t); i >= 0 {
+		e.tabs = slices.Insert(e.tabs, i, made)
+	} else {
+		e.tabs = append(e.tabs, made)
+	}
+	if e.active == t || e.active == nil {
+		e.active = made
+	}
+	e.mu.Unlock()
+	e.conn.post("", "Target.closeTarget", object{"targetId": t.id})
+	return made, nil
 }
 
 // broadcast wakes all who wait. It is used under a lock of its owner.

@@ -53,6 +53,8 @@ func known(err error) error {
 		return &Error{Timeout, "The time for the browser is over"}
 	case errors.Is(err, errLost):
 		return &Error{Closed, "The browser has gone"}
+	case errors.Is(err, errCrashed):
+		return &Error{Closed, "The page has crashed or was closed"}
 	case errors.Is(err, errTooLarge):
 		return failure("The result is too large")
 	}

@@ -10,16 +10,12 @@ import (
 // Page is a page in the hands of [Browser.Do]. It must not be used after.
 type Page struct{ *tab }
 
-// revive gives a page whose renderer has died a new one, with nothing in it, and
-// opens what a page showed before the browser was stopped.
-func (t *tab) revive(ctx context.Context) error {
+// wake opens what a page showed before the browser was stopped.
+func (t *tab) wake(ctx context.Context) error {
 	t.mu.Lock()
-	crashed, asleep := t.crashed, t.asleep
+	asleep := t.asleep
 	t.asleep = ""
 	t.mu.Unlock()
-	if crashed {
-		return t.blank(ctx)
-	}
 	if u, err := ParseURL(asleep); err == nil && t.e.proxy.rules.Load().admit(u) == nil {
 		_, err := (&Page{t}).Navigate(ctx, asleep, Load)
 		return errOf(ctx, err) // a site that has gone is no failure of the call
@@ -33,13 +29,6 @@ func errOf(ctx context.Context, err error) error {
 		return err
 	}
 	return nil
-}
-
-func (t *tab) blank(ctx context.Context) error {
-	if err := t.call(ctx, "Page.navigate", object{"url": "about:blank"}, nil); err != nil {
-		return err
-	}
-	return t.await(ctx, func() (bool, time.Time) { return !t.crashed && t.stage["load"], time.Time{} })
 }
 
 // again repeats what fails only because the page goes elsewhere meanwhile.
@@ -62,7 +51,8 @@ func again(ctx context.Context, do func() error) error {
 func (t *tab) rescue(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rescueTime)
 	defer cancel()
-	if t.answers(ctx, 300*time.Millisecond) {
+	// What is sent to a page that has crashed would be done later.
+	if t.dead() || t.answers(ctx, 300*time.Millisecond) {
 		return
 	}
 	t.post("Runtime.terminateExecution", nil)
@@ -73,13 +63,20 @@ func (t *tab) rescue(ctx context.Context) {
 	_ = t.await(ctx, func() (bool, time.Time) { return t.crashed, time.Time{} })
 }
 
+// dead tells whether the page's renderer has died.
+func (t *tab) dead() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.crashed
+}
+
 // answers tells whether the page runs a script within the time.
 func (t *tab) answers(ctx context.Context, limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := t.call(ctx, "Runtime.evaluate", object{"expression": "1"}, nil)
 	_, refused := errors.AsType[*protocolError](err)
-	return err == nil || refused
+	return err == nil || refused || errors.Is(err, errCrashed)
 }
 
 // exception is a script's failure.

@@ -77,7 +77,7 @@ func newProxy(ctx context.Context, rules *Rules, names Resolver, dialer Dialer, 
 	}
 	quiet := slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
 	p.reverse = &httputil.ReverseProxy{
-		Rewrite: p.rewrite, Transport: p.out, FlushInterval: -1, ErrorLog: quiet,
+		Rewrite: p.rewrite, ModifyResponse: ownDemand, Transport: p.out, FlushInterval: -1, ErrorLog: quiet,
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) {
 			panic(http.ErrAbortHandler) // for the page a failure of the network, not an answer of the site
 		},
@@ -169,6 +169,15 @@ func (p *proxy) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.RawQuery = query
 	r.Out.Header.Del("Proxy-Authorization")
 	r.Out.Header.Del("Proxy-Connection")
+}
+
+// ownDemand keeps a site from speaking as the proxy: the browser would throw the
+// secret away that it has for it.
+func ownDemand(res *http.Response) error {
+	if res.StatusCode == http.StatusProxyAuthRequired {
+		return errors.New("the site demands credentials in the name of the proxy")
+	}
+	return nil
 }
 
 // afterAuthority is path and query of an absolute address.

@@ -35,8 +35,9 @@ type tab struct {
 	stage    map[string]bool
 	pending  bool // the page goes elsewhere
 	crashed  bool
-	asleep   string // the address to open before the page is used
-	download bool   // the last navigation became a download
+	down     chan struct{} // closed when crashed; nil after
+	asleep   string        // the address to open before the page is used
+	download bool          // the last navigation became a download
 	doc      document
 	requests map[string]*request
 	quiet    time.Time // since when there was no request
@@ -55,7 +56,7 @@ func newTab(e *engine, info targetInfo, session string) *tab {
 	return &tab{
 		id: info.ID, session: session, name: info.ID, e: e, url: info.URL,
 		turn: make(chan struct{}, 1), prepared: make(chan struct{}), gone: make(chan struct{}),
-		stage: map[string]bool{}, requests: map[string]*request{}, quiet: time.Now(),
+		down: make(chan struct{}), stage: map[string]bool{}, requests: map[string]*request{}, quiet: time.Now(),
 	}
 }
 
@@ -66,8 +67,13 @@ func (t *tab) label() string {
 	return t.name
 }
 
+// call sends a command to the page. When the page's renderer dies meanwhile, the
+// answer of which Chrome would owe for ever, it fails.
 func (t *tab) call(ctx context.Context, method string, params object, result any) error {
-	return t.e.conn.call(ctx, t.session, method, params, result)
+	t.mu.Lock()
+	down := t.down
+	t.mu.Unlock()
+	return t.e.conn.callUntil(ctx, down, t.session, method, params, result)
 }
 
 func (t *tab) post(method string, params object) { t.e.conn.post(t.session, method, params) }
@@ -111,6 +117,7 @@ func (t *tab) leave() {
 	defer t.mu.Unlock()
 	if !t.left {
 		t.left = true
+		t.crash()
 		close(t.gone)
 		t.changed.send()
 	}
@@ -122,7 +129,7 @@ func (t *tab) hold(ctx context.Context) (release func(), err error) {
 	case t.turn <- struct{}{}:
 		return func() { <-t.turn }, nil
 	case <-t.gone:
-		return nil, &Error{Closed, "The page has gone"}
+		return nil, errNotBegun
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -169,12 +176,19 @@ func (t *tab) event(m *message) {
 	case m.Method == "Runtime.consoleAPICalled", m.Method == "Runtime.exceptionThrown", m.Method == "Log.entryAdded":
 		t.e.b.console.take(t.label(), m)
 	case m.Method == "Inspector.targetCrashed":
-		t.update(func() {
-			t.crashed, t.pending, t.world = true, false, 0
-			clear(t.requests)
-		})
+		t.update(t.crash)
 	case m.Method == "Runtime.executionContextsCleared":
 		t.update(func() { t.world = 0 })
+	}
+}
+
+// crash notes that the renderer has died.
+func (t *tab) crash() {
+	t.crashed, t.pending, t.world = true, false, 0
+	clear(t.requests)
+	if t.down != nil {
+		close(t.down)
+		t.down = nil
 	}
 }
 
@@ -254,6 +268,9 @@ func (t *tab) arrived(p *frameEvent) {
 	t.loader = p.Frame.Loader
 	t.stage = map[string]bool{}
 	t.pending, t.crashed, t.world = false, false, 0
+	if t.down == nil {
+		t.down = make(chan struct{})
+	}
 	t.refs = refs{}
 	for id, r := range t.requests { // of the document before
 		if r.loader != t.loader {
