@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -283,10 +284,30 @@ func (c *Call) streamMember(s *scanner, in any, depth int, name string, open fun
 	if err != nil {
 		return err
 	}
-	if err := s.chunks(func(p []byte) error { _, err := w.Write(p); return err }); err != nil {
+	if err := s.chunksTo(w); err != nil {
 		return err
 	}
 	return c.fill(in, map[string]any{name: ""})
+}
+
+// gathered is how much of a streamed member is handed over at a time: text with
+// many escapes comes in very small pieces.
+const gathered = 32 << 10
+
+var gatherers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, gathered) }}
+
+// chunksTo reads a string that starts here and writes it in long pieces.
+func (s *scanner) chunksTo(w io.Writer) error {
+	out := gatherers.Get().(*bufio.Writer)
+	out.Reset(w)
+	defer func() {
+		out.Reset(nil)
+		gatherers.Put(out)
+	}()
+	if err := s.chunks(func(p []byte) error { _, err := out.Write(p); return err }); err != nil {
+		return err
+	}
+	return out.Flush()
 }
 
 // boundedSource keeps the members that are held in memory small while the

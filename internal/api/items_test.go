@@ -67,7 +67,7 @@ func TestItems(t *testing.T) {
 		{`{"list":[{"name":"a"}],"list":"x"}`, []string{"begin", "a/0:"}, Wrong, ""},
 		{`{"list":[{"name":"a"},]}`, []string{"begin", "a/0:"}, Absent, "invalid_json"},
 		{`{"list":[{"name":"a"}`, []string{"begin", "a/0:"}, Absent, "invalid_json"},
-		{`{"list":[{"text":"a`, []string{"begin", "/0:a"}, Absent, "invalid_json"},
+		{`{"list":[{"text":"a`, []string{"begin", "/0:"}, Absent, "invalid_json"},
 		{`{"list":[]} x`, []string{"begin"}, Good, "invalid_json"},
 		{`[{"list":[]}]`, nil, Absent, "body_not_object"},
 		{`{"list":[{"name":"a","text":"x"},{"name":"stop","text":"x"},{"name":"b"}]}`, []string{"begin", "a/3:x", "stop/0:"}, Absent, "closed"},

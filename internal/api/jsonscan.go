@@ -287,8 +287,17 @@ func (s *scanner) chunks(put func([]byte) error) error {
 			return err
 		}
 		start := s.pos
-		for s.pos < len(s.buf) && plain[s.buf[s.pos]] {
-			s.pos++
+		for s.pos < len(s.buf) {
+			if plain[s.buf[s.pos]] {
+				s.pos++
+				continue
+			}
+			// Characters beyond ASCII too, if they are whole in the window.
+			_, n := utf8.DecodeRune(s.buf[s.pos:])
+			if n < 2 {
+				break
+			}
+			s.pos += n
 		}
 		if s.pos > start {
 			if err := put(s.buf[start:s.pos]); err != nil {
