@@ -192,8 +192,8 @@ func (a *routeAnswer) Send(ctx context.Context, w io.Writer) error {
 				continue
 			}
 			piece = []byte(": ping\n\n")
-		case errors.Is(err, io.EOF):
-			return nil
+		case errors.Is(err, io.EOF), err != nil && stopping(a.stopping):
+			return nil // a stream that the server ends has an end too
 		case err != nil:
 			return err
 		case len(piece) > 0:
@@ -204,6 +204,15 @@ func (a *routeAnswer) Send(ctx context.Context, w io.Writer) error {
 		}
 	}
 	return err
+}
+
+func stopping(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
 }
 
 // Close implements [io.Closer].

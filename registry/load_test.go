@@ -24,7 +24,7 @@ func TestFilesThatDoNotLoadSayWhy(t *testing.T) {
 		{"dies.py", "import os\nos._exit(3)\n", "the Python worker ended with exit status 3 before it was ready", ""},
 		{"killed.py", "import os\nos.kill(os.getpid(), 9)\n", "the Python worker was ended by signal 9 before it was ready", ""},
 		{"dir/plain.txt", "x", "ImportError", ""},
-		{"default.py", "from agent_sandbox.server import command\n@command()\ndef f(a: 'list[str]' = None): pass\n", "ValueError: argument 'a'", ""},
+		{"default.py", "from agent_sandbox.server import command\nfrom typing import List\n@command()\ndef f(a: List[str] = None): pass\n", "ValueError: argument 'a'", ""},
 		{"argtype.py", "from agent_sandbox.server import CommandArg\nCommandArg('a', 'int')\n", "ValueError: argument 'a': unknown type 'int'", ""},
 		{"argdef.py", "from agent_sandbox.server import CommandArg\nCommandArg('a', 'string_array', default='[1]')\n", "ValueError: argument 'a'", ""},
 		{"bare.py", "from agent_sandbox.server import command\n@command\ndef f(): pass\n", "TypeError: use @command() with parentheses", ""},

@@ -28,8 +28,12 @@ func TestMain(m *testing.M) {
 const patience = 60 * time.Second
 
 // python3 is a real interpreter: a wrapper would start anew what it starts.
+// TEST_PYTHON names another than the usual one.
 func python3(t testing.TB) string {
 	t.Helper()
+	if path := os.Getenv("TEST_PYTHON"); path != "" {
+		return path
+	}
 	for _, path := range []string{"/usr/bin/python3", "/usr/local/bin/python3"} {
 		if _, err := os.Stat(path); err == nil {
 			return path

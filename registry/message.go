@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"unicode/utf8"
 )
 
@@ -27,16 +28,19 @@ var errMessage = errors.New("not a message")
 func parseMessage(line []byte) (message, error) {
 	m := message{all: line}
 	s := spans{text: line}
-	err := s.object(func(key string, raw []byte) error {
+	err := s.object(func(key string, raw []byte) (err error) {
 		switch key {
 		case "op":
-			return json.Unmarshal(raw, &m.op)
+			m.op, err = unquote(raw)
+			return err
 		case "id":
-			return json.Unmarshal(raw, &m.id)
+			m.id, err = strconv.ParseUint(string(raw), 10, 64)
+			return err
 		case "status":
-			return json.Unmarshal(raw, &m.status)
+			m.status, err = strconv.Atoi(string(raw))
+			return err
 		case "failed":
-			return json.Unmarshal(raw, &m.failed)
+			m.failed = string(raw) == "true"
 		case "body":
 			m.body = raw
 		case "headers":
@@ -50,6 +54,15 @@ func parseMessage(line []byte) (message, error) {
 		err = errMessage
 	}
 	return m, err
+}
+
+// unquote reads a JSON string; most have no escapes.
+func unquote(raw []byte) (s string, err error) {
+	if n := len(raw); n >= 2 && raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw) {
+		return string(raw[1 : n-1]), nil
+	}
+	err = json.Unmarshal(raw, &s)
+	return s, err
 }
 
 // spans finds the members of one object without decoding their values.
@@ -91,8 +104,8 @@ func (s *spans) object(member func(key string, raw []byte) error) error {
 		if !s.skipString() {
 			return errMessage
 		}
-		var key string
-		if err := json.Unmarshal(s.text[start:s.pos], &key); err != nil {
+		key, err := unquote(s.text[start:s.pos])
+		if err != nil {
 			return errMessage
 		}
 		if !s.take(':') {
@@ -119,17 +132,21 @@ func (s *spans) skipString() bool {
 	if s.pos >= len(s.text) || s.text[s.pos] != '"' {
 		return false
 	}
-	for i := s.pos + 1; i < len(s.text); i += 2 { // past what is escaped
-		n := bytes.IndexAny(s.text[i:], `"\`)
+	for i := s.pos + 1; ; i++ {
+		n := bytes.IndexByte(s.text[i:], '"')
 		if n < 0 {
 			return false
 		}
-		if i += n; s.text[i] == '"' {
+		i += n
+		back := i // a quote after an odd number of backslashes is escaped
+		for s.text[back-1] == '\\' {
+			back--
+		}
+		if (i-back)%2 == 0 {
 			s.pos = i + 1
 			return true
 		}
 	}
-	return false
 }
 
 // skipValue passes any value: brackets that match, a string, or a word.

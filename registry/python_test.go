@@ -19,6 +19,7 @@ import (
 
 const commandsPy = `
 import asyncio, os, sys, threading, time, signal, subprocess
+from typing import List
 from agent_sandbox.server import command, default_registry, CommandArg, PolicyDenied
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -33,7 +34,7 @@ def hello(name: str = "world"): return "hello " + name
 def echo(v): return v
 
 @command()
-def typed(i: int, f: float = 1.5, b: bool = False, a: "list[str]" = ["x"], *, s: str = "d"): return [i, f, b, a, s]
+def typed(i: int, f: float = 1.5, b: bool = False, a: "List[str]" = ["x"], *, s: str = "d"): return [i, f, b, a, s]
 
 @command()
 def positional(a, b=2, /, c=3): return [a, b, c]

@@ -306,6 +306,9 @@ func (w *worker) retire() {
 func (w *worker) begin(id uint64, stream *Stream) (*pending, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.retired {
+		return nil, errGone // another is there already
+	}
 	select {
 	case <-w.gone:
 		return nil, errGone

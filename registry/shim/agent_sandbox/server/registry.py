@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 import threading
+import types
 import typing
 from dataclasses import dataclass, field
 from typing import Any, Callable, List, Optional, Tuple
@@ -139,7 +141,7 @@ class CommandRegistry:
 def infer(fn):
     """The arguments a function's signature declares, and which of them keep its own default."""
     try:
-        hints = typing.get_type_hints(fn)
+        hints = _hints(fn)
     except Exception:
         hints = {}
     args, own = [], set()
@@ -152,6 +154,17 @@ def infer(fn):
             own.add(name)
         args.append(CommandArg(name, kind, default=_default_text(name, kind, p.default)))
     return args, frozenset(own)
+
+
+def _hints(fn):
+    if sys.version_info >= (3, 11):
+        return typing.get_type_hints(fn)
+    # Before, a default of None made any type an Optional one. An object without
+    # code has no defaults to look at.
+    fn = inspect.unwrap(fn)
+    fn = getattr(fn, "__func__", fn)
+    bare = types.SimpleNamespace(__annotations__=fn.__annotations__)
+    return typing.get_type_hints(bare, fn.__globals__)
 
 
 def _type_name(hint):
