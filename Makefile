@@ -9,7 +9,7 @@ FUZZTIME     ?= 20s
 LDFLAGS      := -s -w -X main.version=$(VERSION)
 LINT         := go tool -modfile=tools/go.mod golangci-lint
 
-.PHONY: build serve test vet unit journey lint fmt generate conformance fuzz bench clean
+.PHONY: build serve test vet unit manifests journey image-test lint fmt generate conformance fuzz bench clean
 
 build:
 	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN) ./cmd/agent-sandbox-server
@@ -32,9 +32,17 @@ vet:
 
 unit:
 	CGO_ENABLED=1 go test -race ./...
+	$(MAKE) manifests
+
+manifests:
+	cd deploy && go vet ./... && go test ./...
 
 journey: build
 	SERVER_BIN=$(BIN) journey/run
+
+# Builds every image and runs it. Starts an engine if there is none: root, Debian.
+image-test:
+	images/run
 
 lint:
 	$(LINT) run ./...

@@ -31,6 +31,8 @@ func places(t *testing.T) []place {
 	}
 	for _, m := range manifests(t) {
 		switch o := m.object.(type) {
+		case *corev1.Pod:
+			out = append(out, place{m.file, o.Labels, &o.Spec, nil})
 		case *appsv1.Deployment:
 			out = append(out, place{m.file, o.Spec.Template.Labels, &o.Spec.Template.Spec, nil})
 		case *sandboxTemplate:
@@ -39,7 +41,7 @@ func places(t *testing.T) []place {
 			out = append(out, place{m.file, o.Spec.PodTemplate.Metadata.Labels, &o.Spec.PodTemplate.Spec, claims(o.Spec.pod)})
 		}
 	}
-	if len(out) != 3 {
+	if len(out) != 4 {
 		t.Fatalf("%d pods", len(out))
 	}
 	return out
@@ -71,7 +73,7 @@ func TestPodsRunAsNobodySpecial(t *testing.T) {
 			t.Fatalf("%s: no security context", p.file)
 		}
 		for what, ok := range map[string]bool{
-			"one container":           len(p.spec.Containers) == 1 && len(p.spec.InitContainers) == 0,
+			"one container":           len(p.spec.Containers) == 1,
 			"runAsNonRoot":            s.RunAsNonRoot != nil && *s.RunAsNonRoot,
 			"uid 1000":                s.RunAsUser != nil && *s.RunAsUser == 1000 && s.RunAsGroup != nil && *s.RunAsGroup == 1000,
 			"fsGroup 1000":            s.FSGroup != nil && *s.FSGroup == 1000,
@@ -188,6 +190,23 @@ func TestEveryMountHasAVolume(t *testing.T) {
 				t.Errorf("%s: the claim %s is not in the manifests", p.file, v.PersistentVolumeClaim.ClaimName)
 			}
 		}
+	}
+}
+
+// What the init container brings is what the container starts.
+func TestTheInitContainerBringsWhatIsStarted(t *testing.T) {
+	p := only[corev1.Pod](t, "any-image")
+	init, c := p.Spec.InitContainers[0], p.Spec.Containers[0]
+	mount := init.VolumeMounts[0]
+	if want := mount.MountPath + "/agent-sandbox-server"; init.Command[len(init.Command)-1] != mount.MountPath+"/" || c.Command[0] != want {
+		t.Errorf("%q, then %q", init.Command, c.Command)
+	}
+	if i := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == mount.Name }); i < 0 ||
+		!c.VolumeMounts[i].ReadOnly || c.VolumeMounts[i].MountPath != mount.MountPath {
+		t.Errorf("%+v", c.VolumeMounts)
+	}
+	if s := init.SecurityContext; s == nil || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -97,10 +97,11 @@ type (
 
 // kinds are the objects we know how to read.
 var kinds = map[string]func() any{
-	"v1/Service":                                         func() any { return &corev1.Service{} },
-	"v1/PersistentVolumeClaim":                           func() any { return &corev1.PersistentVolumeClaim{} },
-	"apps/v1/Deployment":                                 func() any { return &appsv1.Deployment{} },
-	"networking.k8s.io/v1/NetworkPolicy":                 func() any { return &networkingv1.NetworkPolicy{} },
+	"v1/Pod":                             func() any { return &corev1.Pod{} },
+	"v1/Service":                         func() any { return &corev1.Service{} },
+	"v1/PersistentVolumeClaim":           func() any { return &corev1.PersistentVolumeClaim{} },
+	"apps/v1/Deployment":                 func() any { return &appsv1.Deployment{} },
+	"networking.k8s.io/v1/NetworkPolicy": func() any { return &networkingv1.NetworkPolicy{} },
 	"extensions.agents.x-k8s.io/v1beta1/SandboxTemplate": func() any { return &sandboxTemplate{} },
 	"extensions.agents.x-k8s.io/v1beta1/SandboxWarmPool": func() any { return &sandboxWarmPool{} },
 	"extensions.agents.x-k8s.io/v1beta1/SandboxClaim":    func() any { return &sandboxClaim{} },
