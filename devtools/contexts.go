@@ -88,9 +88,10 @@ type ContextSpec struct {
 	Cwd string // as answers show it
 }
 
-// Create makes a context and starts its interpreter. The error is a
+// Create makes a context and starts its interpreter, which does not depend on
+// ctx. The error is a
 // *[proc.LimitError] when there are as many as there may be.
-func (s *Contexts) Create(spec ContextSpec) (*Context, error) {
+func (s *Contexts) Create(ctx context.Context, spec ContextSpec) (*Context, error) {
 	s.mu.Lock()
 	full, closed := len(s.all)+s.making >= s.most, s.closed
 	if !full && !closed {
@@ -104,7 +105,7 @@ func (s *Contexts) Create(spec ContextSpec) (*Context, error) {
 	case full:
 		return nil, &proc.LimitError{Limit: s.most}
 	}
-	c, err := s.create(spec)
+	c, err := s.create(ctx, spec)
 	s.mu.Lock()
 	s.making--
 	if err == nil && s.closed {
@@ -128,7 +129,7 @@ func (s *Contexts) Create(spec ContextSpec) (*Context, error) {
 	return c, nil
 }
 
-func (s *Contexts) create(spec ContextSpec) (*Context, error) {
+func (s *Contexts) create(ctx context.Context, spec ContextSpec) (*Context, error) {
 	c := &Context{
 		ID: rand.Text(), Owner: spec.Owner, Cwd: spec.Cwd, Language: spec.Language, Made: time.Now(),
 		set: s, program: spec.Program, how: spec.How, turn: make(chan struct{}, 1), gone: make(chan struct{}), used: time.Now(),
@@ -141,7 +142,7 @@ func (s *Contexts) create(spec ContextSpec) (*Context, error) {
 		}
 		c.how.DirFile = dir
 	}
-	_, err := c.start()
+	_, err := c.start(ctx)
 	return c, err
 }
 
@@ -240,7 +241,7 @@ func (c *Context) end() {
 
 // start returns the interpreter, a new one if there is none that lives. It is
 // called by who has the turn.
-func (c *Context) start() (*kernel, error) {
+func (c *Context) start(ctx context.Context) (*kernel, error) {
 	c.mu.Lock()
 	k := c.kernel
 	ended := c.ended
@@ -253,7 +254,7 @@ func (c *Context) start() (*kernel, error) {
 	case k != nil:
 		k.stop("")
 	}
-	k, err := startKernel(c.set.procs, c.Language, c.program, c.how)
+	k, err := startKernel(ctx, c.set.procs, c.Language, c.program, c.how)
 	if err != nil {
 		return nil, err
 	}
@@ -305,7 +306,7 @@ func (c *Context) Restart(ctx context.Context) error {
 		return err
 	}
 	defer c.leave()
-	_, err := c.start()
+	_, err := c.start(ctx)
 	return err
 }
 
@@ -339,7 +340,7 @@ func (c *Context) Run(ctx context.Context, code string, timeout time.Duration, s
 		return Cell{}, err
 	}
 	defer c.leave()
-	k, err := c.start()
+	k, err := c.start(ctx)
 	if err != nil {
 		return Cell{}, err
 	}
@@ -354,7 +355,7 @@ func (c *Context) Run(ctx context.Context, code string, timeout time.Duration, s
 	}
 	if limited.Err() != nil && err != nil {
 		out.TimedOut, err = true, nil
-		if !k.interrupt(run) {
+		if !k.interrupt(ctx, run) {
 			out.Lost = true
 			k.stop(proc.ReasonTimeout)
 		}

@@ -234,7 +234,7 @@ func TestDeletedContextLeavesNothing(t *testing.T) {
 	if err := <-done; !errors.Is(err, ErrContextGone) {
 		t.Errorf("the cell that ran: %v", err)
 	}
-	for _, word := range strings.Fields(out.out.String()) {
+	for word := range strings.FieldsSeq(out.out.String()) {
 		pid, err := strconv.Atoi(word)
 		if err != nil {
 			t.Fatal(err)
@@ -271,12 +271,12 @@ func TestThereAreOnlySoManyContexts(t *testing.T) {
 	a := newContext(t, s, "bash")
 	newContext(t, s, "bash")
 	spec := ContextSpec{Language: a.Language, Program: "bash", How: proc.Spec{Path: find(t, "bash"), Dir: "/"}}
-	_, err := s.Create(spec)
+	_, err := s.Create(t.Context(), spec)
 	if full, ok := errors.AsType[*proc.LimitError](err); !ok || full.Limit != 2 {
 		t.Fatalf("got %v", err)
 	}
 	s.Delete(a)
-	if _, err := s.Create(spec); err != nil {
+	if _, err := s.Create(t.Context(), spec); err != nil {
 		t.Errorf("a place that is free again: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package devtools
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -110,9 +111,7 @@ Rich()`)
 		"application/json": map[string]any{"a": []any{1.0}},
 	}
 	last := map[string]any{"is_main_result": true}
-	for k, v := range bundle {
-		last[k] = v
-	}
+	maps.Copy(last, bundle)
 	if d := cmp.Diff([]map[string]any{bundle, {"text/plain": "3"}, last}, out.results); d != "" || cell.Error != nil {
 		t.Error(d, cell.Error)
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -161,7 +162,7 @@ func (v *invocation) spec(from map[string]string) (proc.Spec, error) {
 		return proc.Spec{}, ErrGitMissing
 	}
 	env := environment(from)
-	addSettings(env, append(fixed[:len(fixed):len(fixed)], v.more...))
+	addSettings(env, append(slices.Clip(fixed), v.more...))
 	maps.Copy(env, v.env)
 	spec := proc.Spec{
 		Path: path, Argv: append([]string{"git"}, v.args...), Dir: "/", DirFile: v.dir, Files: v.files,

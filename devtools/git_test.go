@@ -464,8 +464,8 @@ func TestRepositoryRunsNoPrograms(t *testing.T) {
 	_ = os.Remove(mark)
 	// The user's settings are no better.
 	writeFile(t, filepath.Join(y.env["HOME"], ".gitconfig"), "[core]\nfsmonitor = touch "+mark+"\n[alias]\nstatus = !touch "+mark+"\n[user]\nname = Home\n")
-	for name, value := range map[string]string{"GIT_EXTERNAL_DIFF": "touch " + mark, "GIT_PAGER": "touch " + mark, "GIT_SSH_COMMAND": "touch " + mark, "EDITOR": "touch " + mark} {
-		y.env[name] = value
+	for _, name := range []string{"GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_SSH_COMMAND", "EDITOR"} {
+		y.env[name] = "touch " + mark
 	}
 	p.write("a.txt", "changed\n")
 	ctx := t.Context()

@@ -3,6 +3,7 @@ package devtools
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -221,8 +222,8 @@ var (
 
 // lookup is the last value of a key without subsection.
 func lookup(settings []setting, section, name string) (string, bool) {
-	for i := len(settings) - 1; i >= 0; i-- {
-		if s := settings[i]; s.section == section && s.name == name && !s.hasSub {
+	for _, s := range slices.Backward(settings) {
+		if s.section == section && s.name == name && !s.hasSub {
 			return s.value, true
 		}
 	}

@@ -103,7 +103,7 @@ type cell struct {
 
 // startKernel starts an interpreter. how is the program, its environment and
 // its directory.
-func startKernel(m *proc.Manager, l *Language, program string, how proc.Spec) (*kernel, error) {
+func startKernel(ctx context.Context, m *proc.Manager, l *Language, program string, how proc.Spec) (*kernel, error) {
 	d := drivers[l.Name]
 	snippet, err := l.snippet(program, d.code, false)
 	if err != nil {
@@ -124,14 +124,14 @@ func startKernel(m *proc.Manager, l *Language, program string, how proc.Spec) (*
 	feed := proc.NewFeed()
 	how.Argv, how.Files, how.Output = snippet.Argv, append(snippet.Files, in, out), feed
 	how.Grace = proc.Grace{Silence: 100 * time.Millisecond, Total: time.Second}
-	// It outlives the request; its context ends it.
-	p, err := m.Start(context.Background(), how)
+	ctx = context.WithoutCancel(ctx) // it outlives the request; its end ends all
+	p, err := m.Start(ctx, how)
 	if err != nil {
 		_, _ = requests.Close(), replies.Close()
 		return nil, err
 	}
 	k := &kernel{p: p, requests: requests, asks: d.asks}
-	k.readers.Go(func() { k.readOutput(feed) })
+	k.readers.Go(func() { k.readOutput(ctx, feed) })
 	k.readers.Go(func() { k.readReplies(replies) })
 	k.readers.Go(func() {
 		<-p.Done()
@@ -162,9 +162,9 @@ func (k *kernel) alive() bool {
 	}
 }
 
-func (k *kernel) readOutput(feed *proc.Feed) {
+func (k *kernel) readOutput(ctx context.Context, feed *proc.Feed) {
 	for {
-		s, data, err := feed.Next(context.Background()) // ends with the process
+		s, data, err := feed.Next(ctx)
 		k.mu.Lock()
 		if c := k.cell; c != nil && err == nil {
 			c.output(s, data)
@@ -326,14 +326,15 @@ func (k *kernel) wait(ctx context.Context, c *cell) error {
 	}
 }
 
-// interrupt asks the cell to end and tells whether it did.
-func (k *kernel) interrupt(c *cell) bool {
+// interrupt asks the cell to end and tells whether it did, whatever became of
+// ctx.
+func (k *kernel) interrupt(ctx context.Context, c *cell) bool {
 	if k.asks {
 		_ = k.requests.SetWriteDeadline(time.Now().Add(interruptGrace))
 		_, _ = k.requests.Write([]byte{0})
 	}
 	_ = k.p.Signal(syscall.SIGINT, true)
-	ctx, cancel := context.WithTimeout(context.Background(), interruptGrace)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), interruptGrace)
 	defer cancel()
 	return k.wait(ctx, c) == nil
 }

@@ -71,7 +71,7 @@ func newContext(t *testing.T, s *Contexts, language string, env ...string) *Cont
 	t.Helper()
 	l := mustLanguage(t, language)
 	program := l.Programs()[0]
-	c, err := s.Create(ContextSpec{
+	c, err := s.Create(t.Context(), ContextSpec{
 		Owner: "me", Language: l, Program: program,
 		How: proc.Spec{Path: find(t, program), Env: append(os.Environ(), env...), Dir: t.TempDir()},
 	})

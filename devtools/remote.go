@@ -3,6 +3,7 @@ package devtools
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -135,9 +136,7 @@ func (l *link) place() string {
 
 // apply prepares a run of git to use the link.
 func (l *link) apply(v *invocation, t Transfer) *invocation {
-	for name, value := range l.env {
-		v.env[name] = value
-	}
+	maps.Copy(v.env, l.env)
 	v.more = append(v.more, l.more...)
 	v.files = l.files
 	v.timeout = t.Timeout
@@ -219,7 +218,7 @@ func (g *Git) Clone(ctx context.Context, by Caller, o CloneOptions) (*Repo, erro
 	defer target.Close()
 	r, err := g.clone(ctx, by, o, l, target)
 	if err != nil {
-		target.clear(by)
+		target.clear(ctx, by)
 		return nil, err
 	}
 	return r, nil
@@ -323,8 +322,8 @@ func (by *Caller) makeDir(name string) (*newDir, error) {
 }
 
 // clear takes away what a failed clone has left.
-func (d *newDir) clear(by Caller) {
-	ctx := context.Background() // the caller may be gone
+func (d *newDir) clear(ctx context.Context, by Caller) {
+	ctx = context.WithoutCancel(ctx) // the caller may be gone
 	see := by.Guard.Quiet()
 	if d.made {
 		_, _ = see.Delete(ctx, d.path, guardfs.DeleteOptions{})
@@ -358,9 +357,9 @@ func (g *Git) Init(ctx context.Context, by Caller, o InitOptions) (dir string, e
 	}
 	defer file.Close()
 	// What is there may lead git anywhere; a repository needs no making again.
-	r := &Repo{git: g, by: by, see: by.Guard.Quiet()}
+	see := by.Guard.Quiet()
 	for _, name := range []string{".git", "HEAD", "objects", "refs"} {
-		info, err := r.see.Stat(path.Join(real, name), false)
+		info, err := see.Stat(path.Join(real, name), false)
 		if policy.IsDenied(err) {
 			return "", err
 		}

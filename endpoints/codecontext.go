@@ -43,7 +43,7 @@ func describeContext(c *devtools.Context) contextOut {
 	return contextOut{ID: c.ID, Language: c.Language.Name, Cwd: c.Cwd}
 }
 
-func (s *Server) createContext(_ context.Context, c *api.Call, in contextIn) (contextOut, error) {
+func (s *Server) createContext(ctx context.Context, c *api.Call, in contextIn) (contextOut, error) {
 	l, err := language(in.Language, "python")
 	if err != nil {
 		return contextOut{}, err
@@ -67,7 +67,7 @@ func (s *Server) createContext(_ context.Context, c *api.Call, in contextIn) (co
 		return contextOut{}, err
 	}
 	defer ip.close()
-	made, err := s.Contexts.Create(devtools.ContextSpec{
+	made, err := s.Contexts.Create(ctx, devtools.ContextSpec{
 		Owner: c.Identity.ID, Language: l, Program: ip.program, How: ip.how, Cwd: ip.cwd,
 	})
 	if full, ok := errors.AsType[*proc.LimitError](err); ok {
