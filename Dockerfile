@@ -18,10 +18,12 @@ COPY . .
 ARG VERSION=dev
 ARG TARGETARCH
 ENV CGO_ENABLED=0
-RUN GOOS=linux GOARCH=${TARGETARCH} go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" \
+RUN --mount=type=cache,target=/root/.cache/go-build \
+    GOOS=linux GOARCH=${TARGETARCH} go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" \
         -o /out/agent-sandbox-server ./cmd/agent-sandbox-server
 # The program that runs here is this machine's, whatever is built.
-RUN go run -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" ./cmd/agent-sandbox-server \
+RUN --mount=type=cache,target=/root/.cache/go-build \
+    go run -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" ./cmd/agent-sandbox-server \
         check-config --template template.yaml --strict --write-policy /out/server-policy.json
 
 FROM scratch AS binary

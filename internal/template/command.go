@@ -26,6 +26,9 @@ type command struct {
 func (c *checker) commands() {
 	c.start = c.command("start_cmd")
 	c.ready = c.command("ready_cmd")
+	if c.root.Get("start_cmd") == nil && c.hosts() { // the image's own command starts the server
+		c.inEnvironment(c.root, "env", nil)
+	}
 	const inline = "ABX_SERVER_POLICY"
 	if text := c.env[inline]; text != "" && c.hosts() {
 		c.inlinePolicy(inline, text)
@@ -114,20 +117,27 @@ func (c *checker) serve(cmd *command, args []string) {
 		c.fail(cmd.at, cmd.key, "%v", err)
 		return
 	}
-	// Those the launcher fills in are not known here.
-	env := maps.Clone(c.env)
-	maps.DeleteFunc(env, func(_, value string) bool { return value == "" })
-	inEnv, err := c.tools.Serve(args, env)
-	if err != nil {
-		name, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "configuration error: "), ":")
-		if _, ok := c.env[name]; ok {
-			c.failEnv(name, errors.New(strings.TrimPrefix(err.Error(), "configuration error: ")))
-		} else {
-			c.fail(cmd.at, cmd.key, "%v", err)
-		}
-		return
+	if inEnv, ok := c.inEnvironment(cmd.at, cmd.key, args); ok {
+		cmd.serves = append(cmd.serves, inEnv)
 	}
-	cmd.serves = append(cmd.serves, inEnv)
+}
+
+// inEnvironment reads the arguments again, with the declared variables, and
+// blames those or the command at that place.
+func (c *checker) inEnvironment(at *policy.Value, key string, args []string) (Listen, bool) {
+	env := maps.Clone(c.env)
+	maps.DeleteFunc(env, func(_, value string) bool { return value == "" }) // the launcher fills them in
+	l, err := c.tools.Serve(args, env)
+	if err == nil {
+		return l, true
+	}
+	text := strings.TrimPrefix(err.Error(), "configuration error: ")
+	if name, _, _ := strings.Cut(text, ":"); c.env[name] != "" {
+		c.failEnv(name, errors.New(text))
+	} else {
+		c.fail(at, key, "%v", err)
+	}
+	return l, false
 }
 
 // serverArgs are the arguments for the server, if argv starts it: by its name

@@ -134,6 +134,14 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// Without start_cmd the image starts the server, in the same environment.
+func TestTheEnvironmentCountsWithoutStartCommand(t *testing.T) {
+	text := strings.NewReplacer("start_cmd:", "x-start_cmd:", `MODE: "on"`, "ABX_HTTP_BODY_TIMEOUT: soon").Replace(good)
+	if got := faults(text); len(got) != 1 || !strings.HasPrefix(got[0], "5:26: env.ABX_HTTP_BODY_TIMEOUT: ") {
+		t.Errorf("%q", got)
+	}
+}
+
 // A wrong server block passes every check of the client and surfaces as a
 // launch that times out.
 func TestEveryFaultIsToldInTheOrderOfTheFile(t *testing.T) {
