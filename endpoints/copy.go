@@ -29,6 +29,10 @@ type copyOut struct {
 // copyFiles reads under the rules of a download and writes under those of an
 // upload.
 func copyFiles(ctx context.Context, c *api.Call, in copyIn) (copyOut, error) {
+	upload, err := c.Also("files_upload_stream")
+	if err != nil {
+		return copyOut{}, err
+	}
 	source, err := wantPath(in.Source, "source")
 	if err != nil {
 		return copyOut{}, err
@@ -46,10 +50,6 @@ func copyFiles(ctx context.Context, c *api.Call, in copyIn) (copyOut, error) {
 		return copyOut{}, err
 	}
 	preserve, err := in.Preserve.Optional("preserve", true)
-	if err != nil {
-		return copyOut{}, err
-	}
-	upload, err := c.Also("files_upload_stream")
 	if err != nil {
 		return copyOut{}, err
 	}

@@ -39,6 +39,10 @@ func (o putOut) Status() int {
 // putContent writes the body. All that can be decided without it is decided
 // before the first byte is asked for.
 func putContent(ctx context.Context, c *api.Call, in putIn) (putOut, error) {
+	if c.R.Header.Get("Content-Range") != "" {
+		// Taken for a whole file, a part would replace it.
+		return putOut{}, api.Invalidf("Content-Range is not understood here; 'offset' goes on with a file")
+	}
 	opt, err := in.options(c)
 	if err != nil {
 		return putOut{}, err

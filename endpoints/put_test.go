@@ -131,6 +131,7 @@ func TestPutOptions(t *testing.T) {
 		{"half a gzip", "path=z", zipped("cut off here")[:20], []string{"Content-Encoding", "gzip"}, 400, "", strings.Repeat("x", 20)},
 		{"gzip and rubbish", "path=z", zipped("1") + "rubbish", []string{"Content-Encoding", "gzip"}, 400, "", ""},
 		{"brotli", "path=z", "1", []string{"Content-Encoding", "br"}, 415, "unsupported_encoding", ""},
+		{"a part by header", "path=there", "1", []string{"Content-Range", "bytes 0-0/3"}, 400, "", "new"},
 		{"identity", "path=i", "1", []string{"Content-Encoding", "identity"}, 201, "", "1"},
 	}
 	for _, tt := range tests {

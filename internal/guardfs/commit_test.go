@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
 )
 
@@ -135,6 +137,25 @@ func stats(t *testing.T, paths ...string) string {
 		fmt.Fprintln(&b, fi.Name(), fi.Mode(), fi.Size(), fi.ModTime().UnixNano())
 	}
 	return b.String()
+}
+
+// On file systems that cannot exchange two names.
+func TestReplacingWithoutAnExchange(t *testing.T) {
+	g := newGround(t, t.TempDir(), false)
+	for want, undone := range map[string]bool{"f=old": true, "f=new": false} {
+		write(t, g.in("f"), "old")
+		w := g.staged("f", "new", CreateOptions{})
+		if err := w.renameAside(); err != nil || read(t, g.in("f")) != "new" {
+			t.Fatalf("f holds %q, %v", read(t, g.in("f")), err)
+		}
+		if undone {
+			if err := unix.Renameat(w.p.dir, w.tmp, w.p.dir, w.p.name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.Abort()
+		g.wantTree(g.base, want)
+	}
 }
 
 func TestCommitAllEndsWithItsContext(t *testing.T) {
