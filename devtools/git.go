@@ -36,8 +36,8 @@ type Caller struct {
 	// Guard has the path rules; Op is what paths are judged for.
 	Guard *guardfs.Guard
 	Op    policy.Op
-	// Denies says that the rules have deny patterns of their own, so that files
-	// of a repository have to be judged one by one.
+	// Denies says that the rules deny some files that are in the allowed
+	// directories, so that files of a repository have to be judged one by one.
 	Denies bool
 	// Env is the environment of the server's own programs.
 	Env map[string]string

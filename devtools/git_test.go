@@ -760,6 +760,26 @@ func TestDeniedFilesAreNeverShown(t *testing.T) {
 	}
 }
 
+func TestFilesWithAnotherNameOutsideAreNotShown(t *testing.T) {
+	y := newYard(t)
+	p := y.repo("r")
+	writeFile(t, filepath.Join(y.outside, "secret"), "OUTSIDE\n")
+	if err := errors.Join(os.Remove(filepath.Join(p.dir, "a.txt")), os.Link(filepath.Join(y.outside, "secret"), filepath.Join(p.dir, "a.txt"))); err != nil {
+		t.Skip(err)
+	}
+	y.rules = policy.NewPathRules(nil, nil, false, false, true)
+	by := y.caller(policy.Read)
+	by.Denies = true
+	r, err := y.git.Open(t.Context(), by, "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if d, err := r.Diff(t.Context(), DiffOptions{Context: -1}); err != nil || strings.Contains(d.Patch, "OUTSIDE") {
+		t.Errorf("%v %s", err, d.Patch)
+	}
+}
+
 func TestReadsChangeNothing(t *testing.T) {
 	y := newYard(t)
 	p := y.repo("r")

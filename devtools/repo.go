@@ -399,6 +399,10 @@ func (r *Repo) shows(name string) bool {
 	parent, base := path.Split(name)
 	parent = strings.TrimSuffix(parent, "/")
 	ok := (parent == "" || r.shows(parent)) && r.see.Shows(path.Join(r.top, parent), base, false)
+	if ok { // a file may be denied for having another name somewhere
+		_, err := r.see.Stat(path.Join(r.top, name), false)
+		ok = !policy.IsDenied(err)
+	}
 	r.shown[name] = ok
 	return ok
 }

@@ -204,8 +204,6 @@ func (s *Server) runCell(ctx context.Context, c *api.Call, in *codeIn) (api.Body
 	if err != nil {
 		return nil, err
 	}
-	ctx, done := until(ctx, c.Stopping())
-	defer done()
 	out := &cellOutput{limit: codeOutput(c.Rule)}
 	cell, err := k.Run(ctx, code, timeout, out)
 	if err != nil {
@@ -271,20 +269,23 @@ func (s *Server) streamCell(ctx context.Context, c *api.Call, in *codeIn, ev *ap
 	if err != nil {
 		return err
 	}
-	ctx, done := until(ctx, c.Stopping())
+	running, done := until(ctx, c.Stopping())
 	defer done()
 	if err := ev.Start(); err != nil {
 		return err
 	}
 	out := &cellStream{ev: ev, out: chunkStream{ev: ev, left: outputBudget(c.Rule)}}
-	cell, err := k.Run(ctx, code, timeout, out)
-	if err != nil {
+	cell, err := k.Run(running, code, timeout, out)
+	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
+		_ = ev.Send("error", cellError{Error: string(proc.ReasonShutdown), Name: "Shutdown", Value: "The server stops"})
+	} else if err != nil {
 		return contextError(k, err)
 	}
 	if !out.cut && errors.Is(out.out.end(), errOutputLimit) {
 		out.cut = true
 	}
 	switch failure := cellFailure(&cell); {
+	case err != nil: // told before
 	case cell.TimedOut:
 		_ = ev.Send("error", timeoutEvent(timeout.Seconds()))
 	case failure != nil:

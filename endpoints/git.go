@@ -70,7 +70,7 @@ func (s *Server) repository(ctx context.Context, c *api.Call, path string) (*dev
 
 func (s *Server) gitCaller(c *api.Call) devtools.Caller {
 	return devtools.Caller{
-		Guard: c.Guard(nil), Op: c.Rule.Row.Op, Denies: c.Rule.Paths.HasDeny(),
+		Guard: c.Guard(nil), Op: c.Rule.Row.Op, Denies: c.Rule.Paths.HasDeny() || c.Rule.Paths.DenyHardlinks,
 		Env: s.Env.Child(c.Policy, true),
 	}
 }

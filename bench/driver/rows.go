@@ -28,6 +28,7 @@ func rows() []row {
 		{name: "`GET /files/stat`", unit: seconds, goal: goal{times: 4}, sample: stat},
 		{name: "`GET /capabilities`", unit: seconds, sample: gets("/capabilities")},
 		{name: "`POST /shell` of `true`", unit: seconds, goal: goal{times: 1.5, limit: 1.5}, sample: shellTrue, limit: bareSpawn},
+		{name: "`POST /code/run` of `true` in bash", unit: seconds, sample: codeTrue},
 		{name: "`POST /shell/stream`, 2.5 million lines (19 MB)", unit: seconds, goal: goal{times: 20}, rounds: 2, sample: streamShortLines, limit: bareSeq},
 		{name: "`GET /files/list`, 20,000 files, recursive", unit: seconds, goal: goal{times: 5}, sample: list(smallTree), limit: findAll(smallTree)},
 		{name: "`POST /files/search` by name, 20,000 files", unit: seconds, goal: goal{times: 5}, sample: searchNames(smallTree), limit: findNamed(smallTree)},
@@ -131,8 +132,17 @@ func stat(ctx context.Context, b *bench, s *server) ([]float64, error) {
 // ---- commands
 
 func shellTrue(ctx context.Context, _ *bench, s *server) ([]float64, error) {
+	return succeeds(ctx, s, "/shell", `{"command": "true"}`)
+}
+
+func codeTrue(ctx context.Context, _ *bench, s *server) ([]float64, error) {
+	return succeeds(ctx, s, "/code/run", `{"language": "bash", "code": "true"}`)
+}
+
+// succeeds measures requests that run a program which exits with 0.
+func succeeds(ctx context.Context, s *server, path, request string) ([]float64, error) {
 	return each(spawns, func() error {
-		body, err := s.post(ctx, "/shell", `{"command": "true"}`)
+		body, err := s.post(ctx, path, request)
 		if err != nil {
 			return err
 		}
@@ -140,7 +150,7 @@ func shellTrue(ctx context.Context, _ *bench, s *server) ([]float64, error) {
 			ExitCode *int `json:"exit_code"`
 		}
 		if err := json.Unmarshal(body, &ended); err != nil || ended.ExitCode == nil || *ended.ExitCode != 0 {
-			return fmt.Errorf("/shell answered %.200s", body)
+			return fmt.Errorf("%s answered %.200s", path, body)
 		}
 		return nil
 	})
