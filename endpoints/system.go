@@ -28,6 +28,11 @@ func (s *Server) system() []api.Endpoint {
 		Summary: "Set and unset variables for programs started later.",
 		Scopes:  []string{"system:write"}, Mutates: true,
 	}
+	envdInit := api.Row{
+		Name: "envd_init", Method: "POST", Path: "/init", Group: "system",
+		Summary: "Set variables, user and access token of the envd listener.",
+		Scopes:  []string{"system:write"}, Mutates: true, Follows: "env_set",
+	}
 	envGet.Params = []string{"allow_vars", "deny_vars"}
 	envSet.Params = envGet.Params
 	text := read("metrics_text", "/metrics", "Tell the metrics in the text format of Prometheus.")
@@ -38,6 +43,7 @@ func (s *Server) system() []api.Endpoint {
 		api.Unary(text, f.metricsText),
 		api.Unary(envGet, s.env),
 		api.Unary(envSet, s.setEnv),
+		api.Elsewhere(envdInit),
 		api.Unary(read("ports", "/ports", "List listening TCP sockets."), f.ports),
 		api.Unary(read("packages", "/packages", "List what a package manager has installed."), f.packages),
 	}

@@ -52,6 +52,15 @@ type Server struct {
 	shells, streams proc.Slots // commands that run now
 }
 
+// Listens says where another dialect is spoken. It is called after Table, before
+// the first request.
+func (s *Server) Listens(name string, l api.Listener) {
+	if s.caps.Listeners == nil {
+		s.caps.Listeners = map[string]api.Listener{}
+	}
+	s.caps.Listeners[name] = l
+}
+
 // features are what the server has beyond the published contract.
 var features = []string{}
 

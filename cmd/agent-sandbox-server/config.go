@@ -29,7 +29,11 @@ type config struct {
 	commands commandOptions
 	given    map[string]bool // options that were on the command line
 
+	envdPort int // 0 is off
+	envd     envdOptions
+
 	baseDir   string
+	confined  bool // somebody has named the base directory
 	maxUpload int64
 	shutdown  time.Duration
 	logFormat string // text or json
@@ -48,15 +52,12 @@ func (p *program) serveConfig(args []string) (c *config, status int, ok bool) {
 		host: "0.0.0.0", port: 9000, ptyPort: defaultPTYPort, logFormat: "text",
 		policy: policySource{env: e, ambient: p.ambient},
 	}
-	var (
-		envdPort int
-		shutdown float64
-	)
+	var shutdown float64
 	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
 	fs.StringVar(&c.host, "host", c.host, "`address` to listen on")
 	fs.IntVar(&c.port, "port", c.port, "HTTP `port`; 0 takes a free one")
 	fs.IntVar(&c.ptyPort, "pty-port", c.ptyPort, "`port` of the terminal WebSocket; ABX_PTY_PORT")
-	fs.IntVar(&envdPort, "envd-port", 0, "`port` of the envd protocol, 0 is off; ABX_ENVD_PORT")
+	fs.IntVar(&c.envdPort, "envd-port", 0, "`port` of the envd protocol, 0 is off; ABX_ENVD_PORT")
 	fs.Var(&c.commands.items, "commands", "`file` or module of named commands; may be repeated")
 	fs.StringVar(&c.policy.file, "policy", "", "policy `file`, JSON or YAML")
 	fs.StringVar(&c.policy.preset, "preset", "", "`name` of a built-in policy, put over the one in force")
@@ -79,7 +80,7 @@ func (p *program) serveConfig(args []string) (c *config, status int, ok bool) {
 	if given["shutdown-timeout"] {
 		c.shutdown = seconds(shutdown)
 	}
-	if err := c.check(e, given, envdPort); err != nil {
+	if err := c.check(e); err != nil {
 		return nil, p.failed(err), false
 	}
 	return c, exitOK, true
@@ -91,6 +92,7 @@ func (c *config) fromEnvironment(e *environ, given map[string]bool) {
 	} else {
 		c.ptyNamed = true
 	}
+	c.confined = c.baseDir != "" || e.get("ABX_SERVER_BASE_DIR") != ""
 	if c.baseDir == "" {
 		c.baseDir = e.baseDir()
 	}
@@ -113,32 +115,32 @@ func (c *config) fromEnvironment(e *environ, given map[string]bool) {
 	c.commands.timeout = e.seconds("ABX_COMMANDS_TIMEOUT", 0, false)
 	c.commands.threads = int(e.integer("ABX_COMMANDS_MAX_CONCURRENCY", 256, 1, math.MaxInt32))
 
-	// What belongs to parts that this build lacks is checked all the same: a
-	// bad value stops the start whether or not it matters today.
-	e.integer("ABX_ENVD_MAX_MESSAGE_BYTES", 64<<20, 1, math.MaxInt64)
-	e.integer("ABX_ENVD_REPLAY_BYTES", 1<<20, 0, math.MaxInt64)
-	e.integer("ABX_ENVD_DRAIN_MS", 0, 0, math.MaxInt32)
+	if port := e.integer("ABX_ENVD_PORT", 0, 0, maxPort); !given["envd-port"] {
+		c.envdPort = int(port)
+	}
+	c.envd = envdOptions{
+		user: e.get("ABX_ENVD_USER"), workdir: e.get("ABX_ENVD_WORKDIR"),
+		maxMessage: e.integer("ABX_ENVD_MAX_MESSAGE_BYTES", 64<<20, 1, math.MaxUint32),
+		replay:     int(e.integer("ABX_ENVD_REPLAY_BYTES", 1<<20, 0, 1<<30)),
+		drain:      time.Duration(e.integer("ABX_ENVD_DRAIN_MS", 0, 0, math.MaxInt32)) * time.Millisecond,
+	}
+	if dir := c.envd.workdir; dir != "" && !filepath.IsAbs(dir) {
+		e.bad("ABX_ENVD_WORKDIR", "an absolute path")
+	}
 }
 
 // check refuses impossible values, each with one line that names it.
-func (c *config) check(e *environ, given map[string]bool, envdPort int) error {
-	envd := e.integer("ABX_ENVD_PORT", 0, 0, maxPort)
-	if given["envd-port"] {
-		envd = int64(envdPort)
-	}
+func (c *config) check(e *environ) error {
 	if e.err != nil {
 		return &failure{"configuration", e.err}
 	}
 	for _, o := range []struct {
 		name string
 		port int
-	}{{"--port", c.port}, {"--pty-port", c.ptyPort}, {"--envd-port", int(envd)}} {
+	}{{"--port", c.port}, {"--pty-port", c.ptyPort}, {"--envd-port", c.envdPort}} {
 		if o.port < 0 || o.port > maxPort {
 			return &failure{"configuration", fmt.Errorf("%s: %d is not a port from 0 to %d", o.name, o.port, maxPort)}
 		}
-	}
-	if envd != 0 {
-		return &failure{"configuration", errors.New("--envd-port: the envd protocol is not in this build")}
 	}
 	dir, err := filepath.Abs(c.baseDir)
 	if err != nil {

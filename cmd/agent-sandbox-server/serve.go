@@ -92,6 +92,7 @@ type door struct {
 	name     string
 	listener net.Listener
 	handler  http.Handler
+	options  *api.ServerOptions // nil are those of all doors
 }
 
 // closer ends one part.
@@ -219,7 +220,7 @@ func (s *server) open(ctx context.Context, rooms *endpoints.Server, table []api.
 	if err != nil {
 		return err
 	}
-	s.doors = append(s.doors, door{"http", l, api.Mount(table, s.gate)})
+	s.doors = append(s.doors, door{"http", l, api.Mount(table, s.gate), nil})
 	said := []any{"http", l.Addr().String()}
 
 	if terminal := ptyEndpoint(table); terminal != nil && s.terminals() {
@@ -229,12 +230,23 @@ func (s *server) open(ctx context.Context, rooms *endpoints.Server, table []api.
 			return err
 		}
 		rooms.PTYPort = portOf(t)
-		s.doors = append(s.doors, door{"pty", t, api.MountUpgrade(*terminal, s.gate, "/pty", "/")})
+		s.doors = append(s.doors, door{"pty", t, api.MountUpgrade(*terminal, s.gate, "/pty", "/"), nil})
 		s.pty.Store("listening")
 		said = append(said, "pty", t.Addr().String())
 		if moved {
 			s.log.Warn("the terminal port is taken, terminals are elsewhere", "wanted", s.config.ptyPort, "port", portOf(t))
 		}
+	}
+	trim()
+	if s.config.envdPort != 0 {
+		addr, err := s.openEnvd(ctx, rooms)
+		if err != nil {
+			for _, d := range s.doors {
+				_ = d.listener.Close()
+			}
+			return err
+		}
+		said = append(said, "envd", addr)
 	}
 	s.log.Info("listening", append(said, "version", version, "pid", os.Getpid())...)
 	return nil
@@ -352,6 +364,10 @@ func (s *server) serveDoors(ctx context.Context, failed chan<- error) *sync.Wait
 	}
 	var wg sync.WaitGroup
 	for _, d := range s.doors {
+		options := options
+		if d.options != nil {
+			options = *d.options
+		}
 		wg.Go(func() {
 			if err := api.Serve(ctx, d.listener, s.calls.counted(d.handler), options, grace); err != nil {
 				if d.name == "pty" {

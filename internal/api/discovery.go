@@ -23,6 +23,9 @@ const contractVersion = 2
 type Discovery struct {
 	Version  string
 	Features []string // names of what the server has beyond the published contract
+	// Listeners are those that speak other dialects. They are set before the
+	// first request.
+	Listeners map[string]Listener
 
 	mu   sync.Mutex
 	of   *policy.Policy
@@ -61,11 +64,18 @@ type capabilities struct {
 	Endpoints     map[string]entry             `json:"endpoints"`
 	Warnings      []string                     `json:"warnings"`
 	Features      []string                     `json:"features"`
+	Listeners     map[string]Listener          `json:"listeners,omitempty"`
 }
 
 type identityEntry struct {
 	ID     string   `json:"id"`
 	Scopes []string `json:"scopes"`
+}
+
+// Listener is where another dialect is spoken, and in which version.
+type Listener struct {
+	Port    int    `json:"port"`
+	Version string `json:"version"`
 }
 
 type policyEntry struct {
@@ -127,6 +137,7 @@ func (d *Discovery) describe(p *policy.Policy, who policy.Identity) capabilities
 		Endpoints:     map[string]entry{},
 		Warnings:      []string{},
 		Features:      append([]string{}, d.Features...),
+		Listeners:     d.Listeners,
 	}
 	for group, n := range out.GroupSummary {
 		out.Groups[group] = n.Enabled > 0

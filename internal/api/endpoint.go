@@ -148,6 +148,13 @@ func Upgrade[In any](row Row, h func(ctx context.Context, c *Call, in In, w http
 	return e
 }
 
+// Elsewhere declares an endpoint that another dialect's listener serves: it is
+// governed and listed here.
+func Elsewhere(row Row) Endpoint {
+	row.Virtual = true
+	return declare[struct{}, struct{}](row, noBody)
+}
+
 // Rows are the rows of a table, which is what a policy is compiled against.
 func Rows(table []Endpoint) []policy.Row {
 	rows := make([]policy.Row, len(table))

@@ -13,6 +13,9 @@ import (
 // MoveOptions say how something is moved.
 type MoveOptions struct {
 	NoOverwrite bool // something of the final name is policy.FileExists
+	// Exact takes the destination for the final name even if it is a directory:
+	// one that is empty is replaced by a directory.
+	Exact bool
 
 	// Final, if not nil, is asked about the final path once the path rules have
 	// admitted it and the source was found, before anything is changed. taken
@@ -142,7 +145,7 @@ func (m *mover) findFinal() error {
 		return pathError("move", m.src.path, ErrInvalidMove)
 	}
 	m.final = m.dst
-	if m.dst.why != nil || m.dst.kind() != Directory {
+	if m.opt.Exact || m.dst.why != nil || m.dst.kind() != Directory {
 		return nil
 	}
 	fd, err := m.dst.openDir(asDir)
@@ -176,7 +179,9 @@ func (m *mover) check(ctx context.Context) error {
 		return pathError("move", final.path, ErrAlreadyExists)
 	case final.kind() == Symlink:
 		return errMoved
-	case src.kind() == Directory:
+	case final.kind() == Directory && src.kind() != Directory:
+		return pathError("move", final.path, ErrAlreadyExists)
+	case src.kind() == Directory && final.kind() != Directory:
 		return pathError("move", final.path, ErrNotDirectory)
 	case m.opt.NoOverwrite:
 		return errFileExists()
@@ -216,6 +221,8 @@ func (m *mover) rename(ctx context.Context) error {
 		err = renameNew(src.dir, src.name, final.dir, final.name)
 	}
 	switch {
+	case errors.Is(err, unix.EXDEV) && taken && final.kind() == Directory:
+		return pathError("move", final.path, ErrAlreadyExists) // whether it is empty would have to be seen and kept so
 	case errors.Is(err, unix.EXDEV):
 		return m.carry(ctx)
 	case errors.Is(err, unix.EEXIST), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EISDIR):
