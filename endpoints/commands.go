@@ -203,7 +203,7 @@ func ruleOutput(rule *policy.Rule) int64 {
 func streamCommand(ctx context.Context, c *api.Call, cmd *registry.Command, call registry.Call, ev *api.Events) error {
 	ctx, cancel := until(ctx, c.Stopping())
 	defer cancel()
-	defer startSoon(ev)()
+	defer startSoon(ctx, ev)()
 	var lines [2]proc.Lines
 	call.Output = func(s proc.Stream, data []byte) error {
 		if err := lines[s].Feed(data, lineEvents(ev, s)); err != nil {
@@ -226,9 +226,9 @@ func streamCommand(ctx context.Context, c *api.Call, cmd *registry.Command, call
 // startSoon starts the stream of a command that stays silent for a moment, so
 // that its caller knows it is accepted. cancel must be called before the
 // handler returns.
-func startSoon(ev *api.Events) (cancel func()) {
+func startSoon(ctx context.Context, ev *api.Events) (cancel func()) {
 	over := make(chan struct{})
-	ctx, stop := context.WithTimeout(context.Background(), time.Second)
+	ctx, stop := context.WithTimeout(ctx, time.Second)
 	go func() {
 		defer close(over)
 		<-ctx.Done()

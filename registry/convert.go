@@ -164,11 +164,10 @@ func toBoolean(v any) (value, bool) {
 	case string:
 		text = strings.ToLower(v)
 	case json.Number:
-		if text = v.String(); intText.MatchString(text) {
-			text = plainInt(text)
-		} else {
+		if !intText.MatchString(v.String()) {
 			return value{}, false // 1.0 is no flag
 		}
+		text = plainInt(v.String())
 	}
 	switch text {
 	case "true", "yes", "1":

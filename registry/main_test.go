@@ -206,13 +206,13 @@ func (r *rig) want(name, args, want string) {
 }
 
 // fails runs a command that must fail.
-func (r *rig) fails(name, args string, status int, typ, code string) *Failure {
+func (r *rig) fails(name, args string, status int, typ, code string) seen {
 	r.t.Helper()
 	got, err := r.run(name, args)
 	return wantFailure(r.t, name+" "+args, got, err, status, typ, code)
 }
 
-func wantFailure(t testing.TB, what, got string, err error, status int, typ, code string) *Failure {
+func wantFailure(t testing.TB, what, got string, err error, status int, typ, code string) seen {
 	t.Helper()
 	f, ok := errors.AsType[*Failure](err)
 	if !ok {
@@ -221,7 +221,13 @@ func wantFailure(t testing.TB, what, got string, err error, status int, typ, cod
 	if f.Status != status || f.Type != typ || f.Code != code {
 		t.Errorf("%s: %d %s %q (%s); want %d %s %q", what, f.Status, f.Type, f.Code, f.Text, status, typ, code)
 	}
-	return f
+	return seen{f.Text, f.Extra}
+}
+
+// seen is the rest of a failure, for those who look closer.
+type seen struct {
+	Text  string
+	Extra map[string]any
 }
 
 // eventually waits until ok.

@@ -117,7 +117,8 @@ func TestEachFaultOfAManifestNamesItsPlace(t *testing.T) {
 			continue
 		}
 		_, text, _ := strings.Cut(err.Error(), "commands.yaml: ")
-		if !strings.HasPrefix(text, c.want) && !(strings.Contains(c.want, " ") && strings.Contains(text, c.want)) {
+		anywhere := strings.Contains(c.want, " ") && strings.Contains(text, c.want)
+		if !strings.HasPrefix(text, c.want) && !anywhere {
 			t.Errorf("%s\ngot  %s\nwant %s", c.doc, text, c.want)
 		}
 		if strings.ContainsAny(err.Error(), "\n\r") {

@@ -45,8 +45,12 @@ func TestLinesAreBounded(t *testing.T) {
 		want string
 		err  bool
 	}{
-		{"abc\n", "abc", false}, {"\n", "", false}, {strings.Repeat("x", 100) + "\n", strings.Repeat("x", 100), false},
-		{strings.Repeat("x", 300) + "\n", "", true}, {"cut", "", true}, {"", "", true},
+		{"abc\n", "abc", false},
+		{"\n", "", false},
+		{strings.Repeat("x", 100) + "\n", strings.Repeat("x", 100), false},
+		{strings.Repeat("x", 300) + "\n", "", true},
+		{"cut", "", true},
+		{"", "", true},
 	} {
 		line, err := readLine(bufio.NewReaderSize(strings.NewReader(c.in), 16), 200)
 		if (err != nil) != c.err || string(line) != c.want {

@@ -127,7 +127,7 @@ func (p *program) start(ctx context.Context, spec proc.Spec, out *collector) ([]
 		process.End(proc.ReasonOutputLimit)
 	default:
 		feed.Close()
-		process.Stop(stopGrace, proc.ReasonDisconnected, syscall.SIGTERM)
+		process.Stop(stopGrace, proc.ReasonDisconnected, syscall.SIGTERM) //nolint:contextcheck // bounded by its own grace
 	}
 	<-process.Done()
 	if err != nil && !errors.Is(err, errTooMuch) {

@@ -164,7 +164,7 @@ func failureOf(m message) error {
 		case "code":
 			to = &f.Code
 		default:
-			f.with(key, raw)
+			f = f.with(key, raw)
 			continue
 		}
 		if err := json.Unmarshal(raw, to); err != nil {

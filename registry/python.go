@@ -103,7 +103,7 @@ func (p *python) attach(ctx context.Context) (*worker, *hello, error) {
 
 // launch starts a worker process and waits until it is ready.
 func (p *python) launch(ctx context.Context) (*worker, *hello, error) {
-	w, err := p.startProcess()
+	w, err := p.startProcess(ctx)
 	if err != nil {
 		return nil, nil, &LoadError{Item: p.items[0], Text: "cannot start the Python worker: " + err.Error(), Err: err}
 	}
@@ -121,7 +121,7 @@ func (p *python) launch(ctx context.Context) (*worker, *hello, error) {
 	return p.greet(ctx, w)
 }
 
-func (p *python) startProcess() (*worker, error) {
+func (p *python) startProcess(ctx context.Context) (*worker, error) {
 	theirIn, out, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (p *python) startProcess() (*worker, error) {
 	// starts with and its being told.
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w.process, err = p.o.Procs.Start(context.Background(), proc.Spec{
+	w.process, err = p.o.Procs.Start(context.WithoutCancel(ctx), proc.Spec{
 		Path: p.interp, Argv: []string{p.interp, filepath.Join(p.dir, entry)}, Env: childenv.List(p.o.environment()),
 		Dir: p.o.Workdir, Files: []*os.File{theirIn, theirOut}, StdoutFile: p.o.Stdout, StderrFile: p.o.Stderr,
 	})
@@ -318,7 +318,7 @@ func (p *python) supervise(w *worker) {
 		if time.Since(began) > healthy {
 			pause = min(backoffFirst, p.o.pauseMost)
 		}
-		next := p.again(w, tired, &pause)
+		next := p.again(tired, &pause)
 		if next == nil {
 			return
 		}
@@ -331,7 +331,7 @@ func (p *python) supervise(w *worker) {
 }
 
 // again starts workers until one is ready. nil is the end.
-func (p *python) again(old *worker, tired bool, pause *time.Duration) *worker {
+func (p *python) again(tired bool, pause *time.Duration) *worker {
 	for {
 		if !tired {
 			if !p.sleep(*pause) {

@@ -353,9 +353,13 @@ func (w *worker) abandon(id uint64) {
 // tell sends a message that nobody waits for, or drops it when the worker does
 // not read.
 func (w *worker) tell(line []byte) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = w.send(ctx, line)
+	t := time.NewTimer(time.Second)
+	defer t.Stop()
+	select {
+	case w.queue <- line:
+	case <-w.gone:
+	case <-t.C:
+	}
 }
 
 func cancelMessage(id uint64) []byte {

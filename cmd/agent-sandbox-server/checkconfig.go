@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -34,7 +35,7 @@ type checkOptions struct {
 }
 
 // checkConfig resolves the policy as serve does and shows what it means.
-func (p *program) checkConfig(args []string) int {
+func (p *program) checkConfig(ctx context.Context, args []string) int {
 	e := newEnviron(p.env)
 	o := checkOptions{source: policySource{env: e, ambient: p.ambient}, baseDir: e.baseDir()}
 	fs := flag.NewFlagSet("check-config", flag.ContinueOnError)
@@ -56,7 +57,7 @@ func (p *program) checkConfig(args []string) int {
 	if err := o.contradiction(); err != nil {
 		return p.misused("check-config", err)
 	}
-	commands, err := p.tryCommands(&o)
+	commands, err := p.tryCommands(ctx, &o)
 	if err != nil {
 		return p.failed(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"strconv"
@@ -186,7 +185,7 @@ func (p *program) startUnless(ctx context.Context, signals chan os.Signal, c *co
 
 // tryCommands loads the commands of check-config as serve does and ends them
 // again. What they print goes to stderr, since stdout is for the report.
-func (p *program) tryCommands(o *checkOptions) (*registry.Registry, error) {
+func (p *program) tryCommands(ctx context.Context, o *checkOptions) (*registry.Registry, error) {
 	if len(o.commands) == 0 {
 		return nil, nil
 	}
@@ -198,16 +197,16 @@ func (p *program) tryCommands(o *checkOptions) (*registry.Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), tryLimit)
+	ctx, cancel := context.WithTimeout(ctx, tryLimit)
 	defer cancel()
 	defer func() {
-		closing, cancel := context.WithTimeout(context.Background(), closeLimit)
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 		defer cancel()
 		_ = procs.Close(closing)
 	}()
 	commands, err := registry.Load(ctx, registry.Options{
 		Items: o.commands, Procs: procs, Env: childenv.New(p.env), Workdir: workingDirectory(),
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Python: o.source.env.get("ABX_COMMANDS_PYTHON"),
+		Log: slog.New(slog.DiscardHandler), Python: o.source.env.get("ABX_COMMANDS_PYTHON"),
 		Stdout: os.Stderr, Stderr: os.Stderr, Version: version,
 		Secret: func(name string) bool { return holdsSecret(name, document.TokenEnv()) },
 	})

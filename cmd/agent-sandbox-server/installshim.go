@@ -17,7 +17,7 @@ import (
 
 // installShim puts the package agent_sandbox.server where Python programs find
 // it, and takes the place of other servers' packages and scripts on PATH.
-func (p *program) installShim(args []string) int {
+func (p *program) installShim(ctx context.Context, args []string) int {
 	fs := flag.NewFlagSet("install-shim", flag.ContinueOnError)
 	target := fs.String("target", "", "`directory` to write to instead of the interpreter's site-packages; nothing else is touched")
 	python := fs.String("python", "", "`interpreter` to install for; ABX_COMMANDS_PYTHON")
@@ -32,7 +32,7 @@ func (p *program) installShim(args []string) int {
 	if s.python == "" {
 		s.python = e.get("ABX_COMMANDS_PYTHON")
 	}
-	if err := s.run(); err != nil {
+	if err := s.run(ctx); err != nil {
 		return p.failed(&failure{"install", err})
 	}
 	return exitOK
@@ -65,14 +65,14 @@ type shimInstall struct {
 	done   map[string]bool // site-packages that were written
 }
 
-func (s *shimInstall) run() (err error) {
+func (s *shimInstall) run(ctx context.Context) (err error) {
 	if s.self, err = os.Executable(); err != nil {
 		return err
 	}
 	if s.procs, err = proc.New(proc.Options{}); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	defer func() { err = errors.Join(err, s.procs.Close(ctx)) }()
 	if err := s.scripts(ctx); err != nil {

@@ -58,13 +58,13 @@ func run(ctx context.Context, args, env []string, _ io.Reader, stdout, stderr io
 	case "healthcheck":
 		return p.healthcheck(ctx, args)
 	case "check-config":
-		return p.checkConfig(args)
+		return p.checkConfig(ctx, args)
 	case "version":
 		return p.version(args)
 	case "api":
 		return p.api(args)
 	case "install-shim":
-		return p.installShim(args)
+		return p.installShim(ctx, args)
 	}
 	return p.misused("", fmt.Errorf("unknown command %q", command))
 }
