@@ -75,14 +75,14 @@ type conn struct {
 
 	mu      sync.Mutex
 	last    int64
-	waiting map[int64]chan<- reply
+	waiting map[int64]func(reply) // called on the goroutine that reads; must not wait
 }
 
 // newConn takes over the files: to is what Chrome reads, from what it writes.
 func newConn(to, from *os.File, events func(*message)) *conn {
 	c := &conn{
 		events: events, queue: make(chan []byte, maxQueue), lost: make(chan struct{}),
-		files: []*os.File{to, from}, waiting: map[int64]chan<- reply{},
+		files: []*os.File{to, from}, waiting: map[int64]func(reply){},
 	}
 	c.wg.Go(func() {
 		c.read(bufio.NewReaderSize(from, 64<<10))
@@ -187,11 +187,11 @@ func idOf(text []byte) int64 {
 
 func (c *conn) answer(id int64, r reply) {
 	c.mu.Lock()
-	ch, ok := c.waiting[id]
+	done := c.waiting[id]
 	delete(c.waiting, id)
 	c.mu.Unlock()
-	if ok {
-		ch <- r // has room for one
+	if done != nil {
+		done(r)
 	}
 }
 
@@ -200,15 +200,15 @@ func (c *conn) post(session, method string, params object) {
 	_, _ = c.send(session, method, params, nil)
 }
 
-func (c *conn) send(session, method string, params object, ch chan<- reply) (int64, error) {
+// send queues a command; done gets its reply.
+func (c *conn) send(session, method string, params any, done func(reply)) (int64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock() // commands are queued in the order of their numbers
 	c.last++
-	cmd := command{ID: c.last, Session: session, Method: method}
-	if params != nil {
-		cmd.Params = params
+	if o, ok := params.(object); ok && o == nil {
+		params = nil // Chrome takes no null
 	}
-	text, err := json.Marshal(cmd)
+	text, err := json.Marshal(command{c.last, session, method, params})
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", method, err)
 	}
@@ -222,10 +222,10 @@ func (c *conn) send(session, method string, params object, ch chan<- reply) (int
 	default:
 		return 0, errLost
 	}
-	if ch != nil {
-		c.waiting[cmd.ID] = ch
+	if done != nil {
+		c.waiting[c.last] = done
 	}
-	return cmd.ID, nil
+	return c.last, nil
 }
 
 // call sends a command, waits for its reply and decodes it into result, unless
@@ -237,7 +237,7 @@ func (c *conn) call(ctx context.Context, session, method string, params object, 
 // callUntil is call that fails with errCrashed when down is closed.
 func (c *conn) callUntil(ctx context.Context, down <-chan struct{}, session, method string, params object, result any) error {
 	ch := make(chan reply, 1)
-	id, err := c.send(session, method, params, ch)
+	id, err := c.send(session, method, params, func(r reply) { ch <- r })
 	if err != nil {
 		return err
 	}

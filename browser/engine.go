@@ -34,6 +34,7 @@ type engine struct {
 	tabs     []*tab // in the order they appeared
 	sessions map[string]*tab
 	active   *tab
+	remotes  []*remote
 	changed  broadcast
 }
 
@@ -195,10 +196,16 @@ func (e *engine) stop() {
 func (e *engine) event(m *message) {
 	if m.Session != "" {
 		e.mu.Lock()
-		t := e.sessions[m.Session]
+		t, remotes := e.sessions[m.Session], e.remotes
 		e.mu.Unlock()
 		if t != nil {
 			t.event(m)
+			return
+		}
+		for _, r := range remotes {
+			if r.event(m) {
+				return
+			}
 		}
 		return
 	}

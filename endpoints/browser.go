@@ -41,7 +41,7 @@ func (s *Server) browsing() []api.Endpoint {
 		api.Unary(evaluate, s.evaluate),
 		api.Unary(row("browser_pdf", "POST", "/browser/pdf", "Print the page to PDF."), s.printPage),
 		api.Unary(row("browser_console", "GET", "/browser/console", "Take what pages have logged."), s.console).Draining(),
-	}, s.looking(), s.keeping())
+	}, s.looking(), s.keeping(), s.protocol())
 }
 
 // longestWait bounds what a caller may wait for a page.

@@ -9,16 +9,14 @@
   let value = await (0, eval)(text);
   if (typeof value === 'function') value = await value();
 
-  let size = 0;
-  const out = [];
+  let out = '';
   const put = (s) => {
-    size += s.length;
-    if (size > most) throw new Error('the result is too large');
-    out.push(s);
+    out += s;
+    if (out.length > most) throw new Error('the result is too large');
   };
   const own = (o, name) => { try { return o[name]; } catch { return undefined; } };
   const is = (v, name) => { try { return typeof globalThis[name] === 'function' && v instanceof globalThis[name]; } catch { return false; } };
-  const path = [];
+  const path = new Set();
   const write = (v) => {
     switch (typeof v) {
       case 'string': return put(stringify(v));
@@ -35,9 +33,10 @@
     if (is(v, 'Error')) return put(stringify(String(own(v, 'message'))));
     if (is(v, 'Date')) return put(Number.isNaN(v.getTime()) ? 'null' : stringify(v.toISOString()));
     if (is(v, 'RegExp') || is(v, 'URL')) return put(stringify(String(v)));
-    if (path.includes(v)) return put('"[Circular]"');
-    if (path.length >= 200) throw new Error('the result is too deep');
-    path.push(v);
+    if (path.has(v)) return put('"[Circular]"');
+    if (path.size >= 200) throw new Error('the result is too deep');
+    const held = v;
+    path.add(held);
     if (is(v, 'Map')) v = [...v];
     else if (is(v, 'Set')) v = [...v];
     else if (is(v, 'ArrayBuffer')) v = new Uint8Array(v);
@@ -47,7 +46,7 @@
       put('[');
       for (let i = 0; i < v.length; i++) {
         if (i) put(',');
-        write(own(v, i));
+        write(v[i]);
       }
       put(']');
     } else {
@@ -62,8 +61,8 @@
       }
       put('}');
     }
-    path.pop();
+    path.delete(held);
   };
   write(value);
-  return out.join('');
+  return out;
 })()
