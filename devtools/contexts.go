@@ -329,7 +329,7 @@ type Cell struct {
 
 // Run runs code after all cells before it, for at most timeout, the waiting
 // included. When ctx ends the cell is interrupted too, and the error is ctx's.
-// An interpreter that does not heed the interrupt for two seconds is ended.
+// An interpreter that does not heed the interrupt for five seconds is ended.
 func (c *Context) Run(ctx context.Context, code string, timeout time.Duration, sink CellSink) (Cell, error) {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

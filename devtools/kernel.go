@@ -68,7 +68,7 @@ type CellError struct {
 const (
 	maxResults     = 1000     // bundles of one cell
 	maxResultBytes = 32 << 20 // of all bundles of one cell
-	interruptGrace = 2 * time.Second
+	interruptGrace = 5 * time.Second
 	markGrace      = time.Second
 	replyGrace     = 200 * time.Millisecond
 )
