@@ -48,7 +48,11 @@ USER 0:0
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
         ca-certificates chromium fonts-dejavu-core git procps python3 python3-venv \
-    && rm -rf /var/lib/apt/lists/*
+    && apt-get clean \
+    && rm -rf /var/lib/apt/lists/* \
+    # Chromium's own sandbox needs user namespaces, which most engines refuse. Where they do, the container is what
+    # is left between a page and the sandbox, as it is for everything else in it.
+    && printf '%s\n' 'unshare --user true 2>/dev/null || export CHROMIUM_FLAGS="$CHROMIUM_FLAGS --no-sandbox"' >/etc/chromium.d/sandbox
 USER 1000:1000
 
 FROM sandbox AS default

@@ -42,7 +42,7 @@ journey: build
 
 # Builds every image and runs it. Starts an engine if there is none: root, Debian.
 image-test:
-	images/run
+	images/run -s
 
 lint:
 	$(LINT) run ./...
