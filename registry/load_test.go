@@ -49,19 +49,60 @@ func TestFilesThatDoNotLoadSayWhy(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeftOfALoadThatFails(t *testing.T) {
-	before, err := filepath.Glob(filepath.Join(os.TempDir(), "agent-sandbox-worker-*"))
-	if err != nil {
-		t.Fatal(err)
+func TestNothingIsLeftOfALoad(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	left := func() []string {
+		names, err := filepath.Glob(filepath.Join(os.TempDir(), "agent-sandbox-worker-*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return names
 	}
 	if _, err := tryLoad(t, map[string]string{"a.py": "raise ValueError"}, nil, "a.py"); err == nil {
 		t.Fatal("it loads")
 	}
-	after, _ := filepath.Glob(filepath.Join(os.TempDir(), "agent-sandbox-worker-*"))
-	for _, dir := range after {
-		if !slices.Contains(before, dir) {
-			t.Errorf("%s is left", dir)
+	if dirs := left(); len(dirs) != 0 {
+		t.Errorf("%v", dirs)
+	}
+	r := loadPython(t, quick)
+	dirs := left()
+	if len(dirs) != 1 {
+		t.Fatalf("%v", dirs)
+	}
+	if info, err := os.Stat(dirs[0]); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info, err)
+	}
+	// A cleaner of temporary files takes nothing away that matters.
+	if err := os.RemoveAll(dirs[0]); err != nil {
+		t.Fatal(err)
+	}
+	r.fails("die", `{}`, 500, "WorkerCrashed", "command_worker_crashed")
+	r.want("hello", `{}`, `"hello world"`)
+	r.close()
+	if dirs := left(); len(dirs) != 0 {
+		t.Errorf("%v", dirs)
+	}
+}
+
+// TestWorkerEndsWithItsServer: a server that is killed closes its pipes, and
+// code that does not end is ended.
+func TestWorkerEndsWithItsServer(t *testing.T) {
+	for _, after := range []string{"", "time.sleep(600)"} {
+		r := load(t, map[string]string{"a.py": "import os, time\nfrom agent_sandbox.server import *\n" +
+			"@command()\ndef pid(): return os.getpid()\n@command()\ndef nap(): time.sleep(600)\nstart(1)\n" + after + "\n"}, nil, "a.py")
+		text, err := r.run("pid", `{}`)
+		if err != nil {
+			t.Fatal(err)
 		}
+		var pid int
+		if _, err := fmt.Sscan(text, &pid); err != nil {
+			t.Fatal(err)
+		}
+		r.python.cancel() // so that no other is started
+		if err := r.python.current.out.Close(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the worker is gone", func() bool { return !alive(pid) })
 	}
 }
 

@@ -39,8 +39,6 @@ type python struct {
 	o      Options
 	items  []string
 	interp string
-	dir    string // of the shim
-	remove func()
 
 	nextID atomic.Uint64
 
@@ -60,7 +58,7 @@ type python struct {
 // startPython starts a worker and waits until it has loaded all items.
 func startPython(ctx context.Context, o Options, items []string) (*python, *hello, error) {
 	p := &python{
-		o: o, items: items, remove: func() {}, stopAsked: make(chan struct{}), renew: make(chan struct{}, 1),
+		o: o, items: items, stopAsked: make(chan struct{}), renew: make(chan struct{}, 1),
 		changed: make(chan struct{}), live: map[*worker]struct{}{},
 	}
 	p.o.pauseMost = cmp.Or(o.pauseMost, backoffMost)
@@ -70,7 +68,6 @@ func startPython(ctx context.Context, o Options, items []string) (*python, *hell
 	w, said, err := p.first(ctx)
 	if err != nil {
 		p.cancel()
-		p.remove()
 		return nil, nil, err
 	}
 	p.use(w)
@@ -85,9 +82,6 @@ func (p *python) first(ctx context.Context) (*worker, *hello, error) {
 	var err error
 	if p.interp, err = FindPython(p.o.Python, p.o.Env.AtStart("PATH"), p.o.Workdir); err != nil {
 		return nil, nil, &LoadError{Item: p.items[0], Text: err.Error(), Err: err}
-	}
-	if p.dir, p.remove, err = writeShim(p.o.Version); err != nil {
-		return nil, nil, &LoadError{Item: p.items[0], Text: "cannot write the worker: " + err.Error(), Err: err}
 	}
 	return p.launch(ctx)
 }
@@ -122,27 +116,33 @@ func (p *python) launch(ctx context.Context) (*worker, *hello, error) {
 }
 
 func (p *python) startProcess(ctx context.Context) (*worker, error) {
-	theirIn, out, err := os.Pipe()
+	// Each has files of its own, which nobody can have changed or cleaned away.
+	dir, err := writeShim(p.o.Version)
 	if err != nil {
 		return nil, err
 	}
+	theirIn, out, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
 	in, theirOut, err := os.Pipe()
 	if err != nil {
-		return nil, errors.Join(err, theirIn.Close(), out.Close())
+		return nil, errors.Join(err, theirIn.Close(), out.Close(), os.RemoveAll(dir))
 	}
 	w := connect(in, out)
+	w.dir = dir
 	// No change of a variable may fall between the environment that the worker
 	// starts with and its being told.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w.process, err = p.o.Procs.Start(context.WithoutCancel(ctx), proc.Spec{
-		Path: p.interp, Argv: []string{p.interp, filepath.Join(p.dir, entry)}, Env: childenv.List(p.o.environment()),
+		Path: p.interp, Argv: []string{p.interp, filepath.Join(dir, entry)}, Env: childenv.List(p.o.environment()),
 		Dir: p.o.Workdir, Files: []*os.File{theirIn, theirOut}, StdoutFile: p.o.Stdout, StderrFile: p.o.Stderr,
 	})
 	_ = theirIn.Close()
 	_ = theirOut.Close()
 	if err != nil {
-		return nil, errors.Join(err, in.Close(), out.Close())
+		return nil, errors.Join(err, in.Close(), out.Close(), os.RemoveAll(dir))
 	}
 	p.enter(w)
 	return w, nil
@@ -439,7 +439,6 @@ func (p *python) close(ctx context.Context) error {
 			wg.Go(func() { w.stop(p.o.exitPatience) })
 		}
 		wg.Wait()
-		p.remove()
 	}()
 	select {
 	case <-done:

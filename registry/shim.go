@@ -2,6 +2,7 @@ package registry
 
 import (
 	"embed"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,18 +18,15 @@ var shim embed.FS
 const entry = "bootstrap.py"
 
 // writeShim writes the Python side to a new directory that only we can read.
-// remove takes it away.
-func writeShim(version string) (dir string, remove func(), err error) {
+func writeShim(version string) (dir string, err error) {
 	dir, err = os.MkdirTemp("", "agent-sandbox-worker-*")
 	if err != nil {
-		return "", nil, err
+		return "", err
 	}
-	remove = func() { _ = os.RemoveAll(dir) }
 	if err := copyShim(dir, version, ""); err != nil {
-		remove()
-		return "", nil, err
+		return "", errors.Join(err, os.RemoveAll(dir))
 	}
-	return dir, remove, nil
+	return dir, nil
 }
 
 // copyShim writes the files below a folder of the shim into dir.

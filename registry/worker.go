@@ -75,6 +75,7 @@ type worker struct {
 	in      *os.File
 	out     *os.File
 	process *proc.Process // nil when attached
+	dir     string        // its Python files, "" when attached
 	queue   chan []byte
 	said    chan message  // ready or failed, once
 	asked   func()        // the other end wants the server to stop
@@ -193,6 +194,7 @@ func (w *worker) read() {
 		// It closed its pipe, sent no messages, or has ended: nothing of it stays.
 		w.process.End("")
 		<-w.process.Done()
+		_ = os.RemoveAll(w.dir)
 	}
 	w.ended(w)
 }

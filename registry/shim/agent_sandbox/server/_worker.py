@@ -57,7 +57,6 @@ class Worker:
         self._ready = False
         self._start = None
         self._attached = False
-        self._pid = os.getpid()
 
     def begin(self):
         """Make this the worker of the process and start to read."""
@@ -80,18 +79,27 @@ class Worker:
         _current = None
         self._stop.set()
         with self._write_lock:
-            os.close(self._write_fd)
-            self._pid = None
+            self._close_write()
 
     def _forked(self):
         # A forked child shares the pipes and has no reader: it is no worker.
         global _current
-        _current = None
-        for fd in (self._read_fd, self._write_fd):
-            try:
-                os.close(fd)
-            except OSError:
-                pass
+        if _current is self:
+            _current = None
+        self._close_read()
+        self._close_write()
+
+    # A closed number may be another file's in a moment, so it is forgotten.
+
+    def _close_read(self):
+        fd, self._read_fd = self._read_fd, None
+        if fd is not None:
+            os.close(fd)
+
+    def _close_write(self):
+        fd, self._write_fd = self._write_fd, None
+        if fd is not None:
+            os.close(fd)
 
     # ---- messages
 
@@ -99,7 +107,7 @@ class Worker:
         """Write one line, whole."""
         data = memoryview(text.encode("ascii"))
         with self._write_lock:
-            if os.getpid() != self._pid:
+            if self._write_fd is None:
                 return
             try:
                 while data:
@@ -134,7 +142,7 @@ class Worker:
         """The server closed the pipe: end, in a moment whatever the code here does."""
         asked = self._stop.is_set()
         self._stop.set()
-        os.close(self._read_fd)
+        self._close_read()
         if not asked and not self._attached:
             time.sleep(EXIT_PATIENCE)
             os._exit(1)
