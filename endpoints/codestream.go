@@ -51,6 +51,7 @@ func (s *Server) streamCode(ctx context.Context, c *api.Call, in codeIn, ev *api
 		feed.Close()
 		<-p.Done()
 	}()
+	//nolint:contextcheck // the stop is bounded by its own grace
 	defer when(c.Stopping(), func() { p.Stop(stopGrace, proc.ReasonShutdown, syscall.SIGTERM) })()
 	if err := ev.Start(); err != nil {
 		return err
