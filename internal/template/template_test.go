@@ -40,7 +40,8 @@ func tools() Tools {
 		Rows: []policy.Row{
 			{Name: "files_list", Group: "file_ops", Scopes: []string{"files:read"}, Paths: true, Limits: []string{"max_entries"}},
 			{Name: "pty_connect", Group: "terminal", Scopes: []string{"pty:use"}},
-			{Name: "list_commands", Group: "commands"}, {Name: "run_command", Group: "commands"},
+			{Name: "list_commands", Group: "commands"},
+			{Name: "run_command", Group: "commands"},
 		},
 		Serve: func(args []string, env map[string]string) (Listen, error) {
 			l := Listen{Port: 9000, PTYPort: ptyPort}
