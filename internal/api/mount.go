@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -229,13 +230,21 @@ func (g *Gate) handle(ep *Endpoint, w *answer, r *http.Request) {
 		err = ep.serve(ctx, call)
 	}
 	if err != nil {
-		if w.lost && w.begun() {
-			panic(http.ErrAbortHandler) // who left has no failure to be told of, nor have we
+		if w.lost && w.begun() || errors.Is(err, context.Canceled) && r.Context().Err() != nil {
+			// Who left has no failure to be told of, nor have we.
+			if !w.begun() {
+				w.status = clientGone
+			}
+			panic(http.ErrAbortHandler)
 		}
 		g.report(ctx, call, err)
 		writeError(w, r, ep.ID(), err)
 	}
 }
+
+// clientGone is the status that audit lines give a call whose peer left before
+// there was an answer; nobody receives it.
+const clientGone = 499
 
 // report logs the failures that are ours. Refusals and mistakes of callers are
 // for audit, and what a handler answers without a cause, such as a command that

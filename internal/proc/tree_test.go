@@ -218,6 +218,7 @@ func TestAStoppedProgramHearsThatItIsToEnd(t *testing.T) {
 	p := start(t, m, bash("trap 'exit 6' TERM; kill -STOP $$; while :; do sleep 0.01; done"))
 	eventually(t, "it has stopped", func() bool { s, ok := readStat(p.PID()); return ok && s.state == 'T' })
 	p.Stop(time.Minute, "", unix.SIGTERM)
+	await(t, p.Done(), "done")
 	if s, _ := p.Status(); s.Code != 6 {
 		t.Errorf("%+v", s)
 	}
