@@ -55,13 +55,14 @@ type bench struct {
 	rounds                  int
 	publishedProg, oursProg program // without a policy, for rows that start their own
 	bareProg                program
+	python                  string // has the published package
 	published, ours, bare   *server
 	transferer              *transferer
 }
 
 func open(ctx context.Context, o options, dir string) (_ *bench, err error) {
 	b := &bench{
-		dir: dir, rounds: o.rounds,
+		dir: dir, rounds: o.rounds, python: o.python,
 		publishedProg: sandboxServer("published", o.published, dir),
 		oursProg:      sandboxServer("ours", o.ours, dir),
 	}

@@ -31,6 +31,10 @@ func seconds(v float64) string {
 
 func size(v float64) string { return fmt.Sprintf("%.1f MiB", v/(1<<20)) }
 
+func percent(v float64) string { return fmt.Sprintf("%.3g %%", v*100) }
+
+func smallSize(v float64) string { return fmt.Sprintf("%.0f KiB", v/(1<<10)) }
+
 // goal is what we aim at; fields that are zero ask for nothing.
 type goal struct {
 	times  float64 // so many times less than the published server needs
@@ -92,7 +96,7 @@ func (r row) cell(f figure) string {
 	switch {
 	case f.err == nil:
 		return r.unit(f.value)
-	case errors.Is(f.err, errNoLimit):
+	case errors.Is(f.err, errNoLimit), errors.Is(f.err, errTakesTurns):
 		return "–"
 	case errors.Is(f.err, errNotServed):
 		return "not served"

@@ -44,6 +44,13 @@ func rows() []row {
 		{name: "memory grown by its `GET`", unit: size, goal: goal{most: 64 << 20}, rounds: 2, fresh: rawGetMemory, limit: bareGetMemory},
 		{name: "memory grown by the largest upload (100 MiB, base64)", unit: size, goal: goal{most: 64 << 20}, rounds: 2, fresh: uploadMemory},
 		{name: "memory grown by its download", unit: size, goal: goal{most: 64 << 20}, rounds: 2, fresh: downloadMemory},
+		{name: "20 MB through a terminal", unit: seconds, rounds: 3, sample: flood, limit: bareFlood},
+		{name: "its end shown to the slowest of 20 viewers, one of which never reads", unit: seconds, rounds: 2, sample: floodMany},
+		{name: "part of the 20 MB that the worst off of those 19 misses", unit: percent, rounds: 2, sample: floodMissed},
+		{name: "echo of a key in a terminal", unit: seconds, rounds: 3, sample: echo, limit: bareEcho},
+		{name: "memory grown by each idle terminal, shells left out", unit: smallSize, rounds: 2, fresh: terminalMemory},
+		{name: "`GET /files/watch`, from a new file to its event", unit: seconds, rounds: 1, sample: watched},
+		{name: "`POST /commands/greet`, a Python function", unit: seconds, rounds: 2, fresh: greet},
 	}
 }
 
