@@ -517,8 +517,10 @@ func TestRepositoryRunsNoPrograms(t *testing.T) {
 			_ = os.Remove(mark)
 		}
 	}
-	if _, err := y.git.Clone(ctx, y.caller(policy.Write), CloneOptions{URL: "r", Path: "copy"}); err != nil {
+	if r, err := y.git.Clone(ctx, y.caller(policy.Write), CloneOptions{URL: "r", Path: "copy"}); err != nil {
 		t.Errorf("clone: %v", err)
+	} else {
+		r.Close()
 	}
 	if _, err := os.Stat(mark); err == nil {
 		t.Error("clone ran a program")
