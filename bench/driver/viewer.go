@@ -53,7 +53,7 @@ type viewer struct {
 
 func (t *terminal) attach(ctx context.Context) (*viewer, error) {
 	for {
-		conn, _, err := websocket.Dial(ctx, "ws://"+t.s.ptyAddr+"/pty?session_id="+t.id, nil)
+		conn, _, err := websocket.Dial(ctx, "ws://"+t.s.ptyAddr+"/pty?session_id="+t.id, nil) //nolint:bodyclose // Dial says that it needs no closing
 		if err == nil {
 			conn.SetReadLimit(largestMessage)
 			return &viewer{conn: conn}, nil
