@@ -159,6 +159,7 @@ func (p *python) enter(w *worker) {
 		}
 	}
 	w.ended = p.left
+	w.end = func() { w.process.Stop(stopGrace, proc.ReasonShutdown, syscall.SIGTERM) }
 	w.run()
 }
 

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
@@ -84,6 +83,7 @@ type worker struct {
 	why     error         // set before gone is closed
 	wg      sync.WaitGroup
 	ended   func(*worker)
+	end     func() // ends the process, in the time it takes itself
 
 	routes map[string]int // by id, where they are at this worker
 
@@ -380,7 +380,7 @@ func (w *worker) stop(patience time.Duration) {
 		select {
 		case <-w.process.Exited():
 		case <-t.C:
-			w.process.Stop(stopGrace, proc.ReasonShutdown, syscall.SIGTERM)
+			w.end()
 		}
 	}
 	w.wg.Wait()
