@@ -36,14 +36,15 @@ type Options struct {
 // it, started again by the next call after it has died or was stopped. Its
 // methods are safe together.
 type Browser struct {
-	procs    *proc.Manager
-	idle     time.Duration
-	log      *slog.Logger
-	names    Resolver
-	dialer   Dialer
-	console  console
-	requests requests
-	wg       sync.WaitGroup
+	procs     *proc.Manager
+	idle      time.Duration
+	log       *slog.Logger
+	names     Resolver
+	dialer    Dialer
+	console   console
+	requests  requests
+	downloads downloads
+	wg        sync.WaitGroup
 
 	// change is the turn to start or stop the engine.
 	change chan struct{}
@@ -86,6 +87,8 @@ type Ask struct {
 	Rule *policy.Rule
 	// Env is the environment a browser is looked for and started in.
 	Env func() map[string]string
+	// Keep says what becomes of downloads, from now on.
+	Keep Keep
 	// Tab is the page to act on; "" is the active one.
 	Tab string
 	// Watch says that the page is only looked at, so that others may act on it
@@ -161,6 +164,7 @@ var errClosed = errors.Join(ErrUnavailable, errors.New("the server is stopping")
 // use is the running engine, started if need be, until done is called.
 func (b *Browser) use(ctx context.Context, ask Ask) (e *engine, done func(), err error) {
 	rules := b.Rules(ask.Rule)
+	otherwise := b.downloads.set(ask.Keep)
 	b.mu.Lock()
 	b.users++
 	b.stopTimer()
@@ -180,6 +184,9 @@ func (b *Browser) use(ctx context.Context, ask Ask) (e *engine, done func(), err
 	if e != nil {
 		<-b.change
 		e.proxy.setRules(rules)
+		if otherwise {
+			e.conn.post("", "Browser.setDownloadBehavior", e.downloadBehavior())
+		}
 		// One that has just died is not always known to have.
 		if err := e.conn.call(ctx, "", "Browser.getVersion", nil, nil); errors.Is(err, errLost) {
 			return nil, nil, errNotBegun

@@ -24,11 +24,12 @@ const (
 
 // engine is one running Chrome with its proxy and its pages.
 type engine struct {
-	b     *Browser
-	proc  *proc.Process
-	conn  *conn
-	proxy *proxy
-	wg    sync.WaitGroup // set-up of pages
+	b       *Browser
+	proc    *proc.Process
+	conn    *conn
+	proxy   *proxy
+	profile string         // the folder of its files
+	wg      sync.WaitGroup // set-up of pages, and the watch over its end
 
 	mu       sync.Mutex
 	tabs     []*tab // in the order they appeared
@@ -47,7 +48,7 @@ func start(ctx context.Context, b *Browser, rules *Rules, env map[string]string,
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	e = &engine{b: b, sessions: map[string]*tab{}}
+	e = &engine{b: b, profile: profile, sessions: map[string]*tab{}}
 	defer func() {
 		if err != nil {
 			e.stop()
@@ -123,7 +124,7 @@ func (e *engine) greet(ctx context.Context) error {
 	if err := e.intercept(ctx); err != nil {
 		return err
 	}
-	if err := e.conn.call(ctx, "", "Browser.setDownloadBehavior", object{"behavior": "deny", "eventsEnabled": true}, nil); err != nil {
+	if err := e.conn.call(ctx, "", "Browser.setDownloadBehavior", e.downloadBehavior(), nil); err != nil {
 		return err
 	}
 	if err := e.conn.call(ctx, "", "Target.setAutoAttach", object{
@@ -219,6 +220,8 @@ func (e *engine) event(m *message) {
 		if json.Unmarshal(m.Params, &p) == nil {
 			e.detached(p.Session)
 		}
+	case "Browser.downloadWillBegin", "Browser.downloadProgress":
+		e.downloading(m)
 	case "Fetch.requestPaused":
 		e.paused(m.Params)
 	case "Fetch.authRequired":

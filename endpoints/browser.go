@@ -41,7 +41,7 @@ func (s *Server) browsing() []api.Endpoint {
 		api.Unary(evaluate, s.evaluate),
 		api.Unary(row("browser_pdf", "POST", "/browser/pdf", "Print the page to PDF."), s.printPage),
 		api.Unary(row("browser_console", "GET", "/browser/console", "Take what pages have logged."), s.console).Draining(),
-	}, s.looking(), s.keeping(), s.protocol())
+	}, s.looking(), s.acting(), s.keeping(), s.protocol())
 }
 
 // longestWait bounds what a caller may wait for a page.
@@ -103,7 +103,7 @@ func (s *Server) page(ctx context.Context, c *api.Call, tab api.Field[string], l
 // that of navigation, whatever the call is.
 func (s *Server) browserAsk(c *api.Call, tab string) browser.Ask {
 	return browser.Ask{
-		Rule: c.Policy.Rule("browser_navigate"), Tab: tab,
+		Rule: c.Policy.Rule("browser_navigate"), Tab: tab, Keep: s.keepDownloads(c),
 		Env: func() map[string]string { return s.Env.Start(c.Policy) },
 	}
 }
@@ -137,6 +137,9 @@ var pageErrors = []struct {
 // they get the answer.
 const defaultNavigation = 29500 * time.Millisecond
 
+// stages are what a navigation can be waited for.
+var stages = []browser.Until{browser.Idle, browser.Load, browser.DOMContent, browser.Commit}
+
 type navigateIn struct {
 	URL       api.Field[string] `json:"url" doc:"An absolute http or https address."`
 	WaitUntil api.Field[string] `json:"wait_until" doc:"networkidle (default), load, domcontentloaded or commit."`
@@ -159,7 +162,7 @@ func (s *Server) navigate(ctx context.Context, c *api.Call, in navigateIn) (navi
 	if err != nil {
 		return navigateOut{}, err
 	}
-	if !slices.Contains([]browser.Until{browser.Idle, browser.Load, browser.DOMContent, browser.Commit}, browser.Until(until)) {
+	if !slices.Contains(stages, browser.Until(until)) {
 		return navigateOut{}, api.Invalidf("Invalid 'wait_until'")
 	}
 	c.Note(browser.Shown(url))

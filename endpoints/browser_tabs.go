@@ -25,6 +25,7 @@ func (s *Server) looking() []api.Endpoint {
 		api.Unary(row(opens, "browser_viewport", "POST", "/browser/viewport", "Set the size of the page's window."), s.setViewport),
 		api.Unary(row(shows, "browser_wait", "POST", "/browser/wait", "Wait for an element, a text, an address or a stage of loading."), s.waitForPage),
 		api.Unary(row(shows, "browser_snapshot", "GET", "/browser/snapshot", "Outline the page, with references to act on."), s.snapshot),
+		api.Unary(row(shows, "browser_downloads", "GET", "/browser/downloads", "List the newest downloads."), s.listDownloads),
 		api.Unary(row("browser_console", "browser_network", "GET", "/browser/network", "Take the requests that pages have made."), s.network).Draining(),
 	}
 }

@@ -210,10 +210,43 @@ globalThis.abx = (() => {
     return visible(el) ? 'visible' : 'hidden';
   }
 
+  // select chooses the options that have a value or a label of the list.
+  function select(wanted) {
+    const el = api.kept;
+    api.kept = null;
+    if (!(el instanceof HTMLSelectElement)) throw new Error('The element is no select');
+    const options = [...el.options];
+    const find = (w) => options.find((o) => o.value === w) || options.find((o) => squeeze(o.label || o.text) === squeeze(w));
+    const chosen = wanted.map((w) => {
+      const o = find(w);
+      if (!o) throw new Error('There is no option ' + JSON.stringify(w));
+      return o;
+    });
+    if (!el.multiple && chosen.length > 1) throw new Error('Only one option can be selected');
+    for (const o of options) o.selected = chosen.includes(o);
+    el.dispatchEvent(new Event('input', { bubbles: true }));
+    el.dispatchEvent(new Event('change', { bubbles: true }));
+    return [...el.selectedOptions].map((o) => o.value);
+  }
+
+  function scroll(x, y) {
+    scrollBy({ left: x, top: y, behavior: 'instant' });
+    return { x: scrollX, y: scrollY };
+  }
+
+  // fileInput is the input that a selector, an element or its label means.
+  function fileInput(what) {
+    let el = typeof what === 'string' ? find(what) : what;
+    if (el instanceof HTMLLabelElement) el = el.control;
+    if (!el) return null;
+    if (!(el instanceof HTMLInputElement) || el.type !== 'file') throw new Error('The element takes no files');
+    return el;
+  }
+
   function hasText(text) {
     return !!document.body && squeeze(document.body.innerText).includes(squeeze(text));
   }
 
-  const api = { find, ready, focus, state, hasText, kept: null };
+  const api = { find, ready, focus, state, select, scroll, fileInput, hasText, kept: null };
   return api;
 })();
