@@ -90,7 +90,7 @@ func (p *python) first(ctx context.Context) (*worker, *hello, error) {
 func (p *python) attach(ctx context.Context) (*worker, *hello, error) {
 	w := connect(p.o.Attached[0], p.o.Attached[1])
 	p.mu.Lock()
-	p.enter(w)
+	p.enter(w) //nolint:contextcheck // ending takes its own time
 	p.mu.Unlock()
 	return p.greet(ctx, w)
 }
@@ -144,7 +144,7 @@ func (p *python) startProcess(ctx context.Context) (*worker, error) {
 	if err != nil {
 		return nil, errors.Join(err, in.Close(), out.Close(), os.RemoveAll(dir))
 	}
-	p.enter(w)
+	p.enter(w) //nolint:contextcheck // ending takes its own time
 	return w, nil
 }
 
