@@ -262,6 +262,7 @@ func (c *Call) finish(e *Error) {
 		c.last(flagTrailers, fmt.Appendf(nil, "grpc-status: %d\r\ngrpc-message: %s\r\n", code, msg))
 	case grpcPlain:
 		c.begin()
+		_ = http.NewResponseController(c.w).Flush() // an answer of known length has no trailers
 		code, msg := grpcStatus(e)
 		c.w.Header().Set(http.TrailerPrefix+"Grpc-Status", strconv.Itoa(code))
 		c.w.Header().Set(http.TrailerPrefix+"Grpc-Message", msg)
