@@ -11,10 +11,25 @@ func TestKeysAreReadByTheirNames(t *testing.T) {
 		text, name, typed string
 		modifiers         int
 	}{
-		{"Enter", "Enter", "\r", 0}, {"Tab", "Tab", "", 0}, {"Space", " ", " ", 0}, {" ", " ", " ", 0}, {"ArrowDown", "ArrowDown", "", 0},
-		{"a", "a", "a", 0}, {"A", "A", "A", shift}, {"Shift+A", "A", "A", shift}, {"é", "é", "é", 0}, {"世", "世", "世", 0},
-		{"Control+a", "a", "", 2}, {"Control+A", "a", "", 2}, {"Control+Shift+A", "A", "", 2 | shift}, {"Ctrl+Enter", "Enter", "", 2},
-		{"+", "+", "+", shift}, {"Control++", "+", "", 2 | shift}, {"Alt+F4", "F4", "", 1}, {"Meta+c", "c", "", 4}, {"!", "!", "!", shift},
+		{"Enter", "Enter", "\r", 0},
+		{"Tab", "Tab", "", 0},
+		{"Space", " ", " ", 0},
+		{" ", " ", " ", 0},
+		{"ArrowDown", "ArrowDown", "", 0},
+		{"a", "a", "a", 0},
+		{"A", "A", "A", shift},
+		{"Shift+A", "A", "A", shift},
+		{"é", "é", "é", 0},
+		{"世", "世", "世", 0},
+		{"Control+a", "a", "", 2},
+		{"Control+A", "a", "", 2},
+		{"Control+Shift+A", "A", "", 2 | shift},
+		{"Ctrl+Enter", "Enter", "", 2},
+		{"+", "+", "+", shift},
+		{"Control++", "+", "", 2 | shift},
+		{"Alt+F4", "F4", "", 1},
+		{"Meta+c", "c", "", 4},
+		{"!", "!", "!", shift},
 	} {
 		k, err := ParseKeys(c.text)
 		if err != nil || k.key.name != c.name || k.key.text != c.typed || k.key.modifiers != c.modifiers {

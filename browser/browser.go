@@ -48,6 +48,8 @@ type Browser struct {
 
 	// change is the turn to start or stop the engine.
 	change chan struct{}
+	// closing is closed when the browser is; a start under way then ends.
+	closing chan struct{}
 
 	mu      sync.Mutex
 	engine  *engine
@@ -64,7 +66,7 @@ type Browser struct {
 // New makes a browser whose Chrome is started by procs, which must be closed
 // after it. Nothing runs before the first call.
 func New(procs *proc.Manager, o Options) *Browser {
-	b := &Browser{procs: procs, idle: o.Idle, log: o.Log, names: o.Names, dialer: o.Dialer, change: make(chan struct{}, 1)}
+	b := &Browser{procs: procs, idle: o.Idle, log: o.Log, names: o.Names, dialer: o.Dialer, change: make(chan struct{}, 1), closing: make(chan struct{})}
 	if b.idle == 0 {
 		b.idle = defaultIdle
 	}
@@ -116,7 +118,10 @@ func (b *Browser) Judge(ctx context.Context, rule *policy.Rule, address string) 
 // ones too.
 func (b *Browser) Close(ctx context.Context) error {
 	b.mu.Lock()
-	b.closed = true
+	if !b.closed {
+		b.closed = true
+		close(b.closing)
+	}
 	b.stopTimer()
 	b.mu.Unlock()
 	select {
@@ -212,7 +217,7 @@ func (b *Browser) use(ctx context.Context, ask Ask) (e *engine, done func(), err
 		defer b.wg.Done()
 		defer b.unused()
 		defer func() { <-b.change }()
-		e, err := b.start(rules, ask.Env())
+		e, err := b.start(context.WithoutCancel(ctx), rules, ask.Env())
 		started <- outcome{e, err}
 	}()
 	select {
@@ -252,14 +257,24 @@ func (b *Browser) running() *engine {
 
 // start starts an engine with what was kept of the one before. The turn is
 // held.
-func (b *Browser) start(rules *Rules, env map[string]string) (*engine, error) {
+func (b *Browser) start(ctx context.Context, rules *Rules, env map[string]string) (*engine, error) {
 	b.mu.Lock()
 	closed, profile, kept := b.closed, b.profile, b.kept
 	b.mu.Unlock()
 	if closed {
 		return nil, errClosed
 	}
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-b.closing:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	defer func() { cancel(); <-watched }()
 	again := profile != ""
 	for {
 		if profile == "" {
@@ -281,7 +296,7 @@ func (b *Browser) start(rules *Rules, env map[string]string) (*engine, error) {
 		b.mu.Lock()
 		b.profile = ""
 		b.mu.Unlock()
-		if !again {
+		if !again || ctx.Err() != nil {
 			return nil, err
 		}
 		// It may be the old files that it does not start with.

@@ -2,6 +2,7 @@ package browser
 
 import (
 	"context"
+	"maps"
 	"time"
 )
 
@@ -30,9 +31,7 @@ func (p *Page) Click(ctx context.Context, what Target) error {
 
 func (t *tab) mouse(ctx context.Context, kind string, at spot, more object) error {
 	params := object{"type": kind, "x": at.X, "y": at.Y}
-	for k, v := range more {
-		params[k] = v
-	}
+	maps.Copy(params, more)
 	return t.call(ctx, "Input.dispatchMouseEvent", params, nil)
 }
 

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -33,7 +34,7 @@ type Download struct {
 // and then handed to Save, or, without Save, refused at once.
 type Keep struct {
 	Max  int64 // bytes of one
-	Save func(name string, content io.ReadSeeker) (path string, err error)
+	Save func(ctx context.Context, name string, content io.ReadSeeker) (path string, err error)
 }
 
 // downloads are the newest ones.
@@ -154,7 +155,7 @@ func (e *engine) refuse(d *Download, why string) {
 
 // finish hands a download that is complete to who keeps it.
 func (e *engine) finish(d *Download, keep Keep) {
-	path, size, err := e.handOver(d, keep)
+	path, size, err := e.handOver(context.Background(), d, keep)
 	l := &e.b.downloads
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,7 +166,7 @@ func (e *engine) finish(d *Download, keep Keep) {
 	d.State, d.Path, d.Bytes = "completed", path, size
 }
 
-func (e *engine) handOver(d *Download, keep Keep) (path string, size int64, err error) {
+func (e *engine) handOver(ctx context.Context, d *Download, keep Keep) (path string, size int64, err error) {
 	if d.guid == "" || strings.ContainsAny(d.guid, "/.") {
 		return "", 0, errors.New("the browser does not say which file it is")
 	}
@@ -187,7 +188,7 @@ func (e *engine) handOver(d *Download, keep Keep) (path string, size int64, err 
 	case fi.Size() > keep.Max:
 		return "", 0, errors.New("the file is too large")
 	}
-	path, err = keep.Save(d.Name, f)
+	path, err = keep.Save(ctx, d.Name, f)
 	return path, fi.Size(), err
 }
 

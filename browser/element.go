@@ -148,6 +148,7 @@ func (t *tab) ready(ctx context.Context, what Target, n need) (spot, error) {
 		left := time.Minute
 		if end, ok := ctx.Deadline(); ok {
 			left = time.Until(end)
+			left -= min(left/4, 100*time.Millisecond) // for the page to say what is missing
 		}
 		return []object{el, {"value": n}, {"value": left.Milliseconds()}}, nil
 	})

@@ -46,8 +46,6 @@ func start(ctx context.Context, b *Browser, rules *Rules, env map[string]string,
 	if path == "" {
 		return nil, fmt.Errorf("%w: none is installed", ErrUnavailable)
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTime)
-	defer cancel()
 	e = &engine{b: b, profile: profile, sessions: map[string]*tab{}}
 	defer func() {
 		if err != nil {
@@ -59,7 +57,7 @@ func start(ctx context.Context, b *Browser, rules *Rules, env map[string]string,
 		return e, err
 	}
 	output := proc.NewBuffers(noise, proc.KeepTail)
-	if err := e.spawn(path, env, profile, output); err != nil {
+	if err := e.spawn(ctx, path, env, profile, output); err != nil {
 		return e, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	if err := e.greet(ctx); err != nil {
@@ -69,7 +67,7 @@ func start(ctx context.Context, b *Browser, rules *Rules, env map[string]string,
 }
 
 // spawn starts the process with the two pipes as descriptors 3 and 4.
-func (e *engine) spawn(path string, env map[string]string, profile string, output proc.Sink) error {
+func (e *engine) spawn(ctx context.Context, path string, env map[string]string, profile string, output proc.Sink) error {
 	// What is left of a Chrome that was killed would keep the next one from
 	// using the profile.
 	for _, name := range []string{"SingletonLock", "SingletonSocket", "SingletonCookie"} {
@@ -93,7 +91,7 @@ func (e *engine) spawn(path string, env map[string]string, profile string, outpu
 		}
 	}
 	slices.Sort(list)
-	e.proc, err = e.b.procs.Start(context.Background(), proc.Spec{ //nolint:contextcheck // it outlives the call
+	e.proc, err = e.b.procs.Start(context.WithoutCancel(ctx), proc.Spec{
 		Path: path, Argv: append([]string{path}, flags(e.proxy.addr(), profile)...), Env: list, Dir: profile,
 		Output: output, Files: []*os.File{toChrome, fromChrome},
 	})

@@ -87,13 +87,27 @@ var punctuation = []struct {
 	code           string
 	number         int
 }{
-	{'`', '~', "Backquote", 192}, {'-', '_', "Minus", 189}, {'=', '+', "Equal", 187},
-	{'[', '{', "BracketLeft", 219}, {']', '}', "BracketRight", 221}, {'\\', '|', "Backslash", 220},
-	{';', ':', "Semicolon", 186}, {'\'', '"', "Quote", 222}, {',', '<', "Comma", 188},
-	{'.', '>', "Period", 190}, {'/', '?', "Slash", 191},
-	{'1', '!', "Digit1", 49}, {'2', '@', "Digit2", 50}, {'3', '#', "Digit3", 51}, {'4', '$', "Digit4", 52},
-	{'5', '%', "Digit5", 53}, {'6', '^', "Digit6", 54}, {'7', '&', "Digit7", 55}, {'8', '*', "Digit8", 56},
-	{'9', '(', "Digit9", 57}, {'0', ')', "Digit0", 48},
+	{'`', '~', "Backquote", 192},
+	{'-', '_', "Minus", 189},
+	{'=', '+', "Equal", 187},
+	{'[', '{', "BracketLeft", 219},
+	{']', '}', "BracketRight", 221},
+	{'\\', '|', "Backslash", 220},
+	{';', ':', "Semicolon", 186},
+	{'\'', '"', "Quote", 222},
+	{',', '<', "Comma", 188},
+	{'.', '>', "Period", 190},
+	{'/', '?', "Slash", 191},
+	{'1', '!', "Digit1", 49},
+	{'2', '@', "Digit2", 50},
+	{'3', '#', "Digit3", 51},
+	{'4', '$', "Digit4", 52},
+	{'5', '%', "Digit5", 53},
+	{'6', '^', "Digit6", 54},
+	{'7', '&', "Digit7", 55},
+	{'8', '*', "Digit8", 56},
+	{'9', '(', "Digit9", 57},
+	{'0', ')', "Digit0", 48},
 }
 
 // keyOf is the key that types a character.

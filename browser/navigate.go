@@ -52,7 +52,7 @@ func (p *Page) Navigate(ctx context.Context, url string, until Until) (Visit, er
 		return Visit{}, err
 	}
 	if nav.Error != "" {
-		return t.failedVisit(ctx, url, nav.Error)
+		return t.failedVisit(url, nav.Error)
 	}
 	if nav.Loader == "" { // only the fragment is another
 		return Visit{URL: p.URL(), Title: t.title(ctx)}, nil
@@ -102,14 +102,14 @@ func (t *tab) visited(ctx context.Context) (Visit, error) {
 	v, failed := Visit{URL: t.url, Status: t.doc.status}, t.failed
 	t.mu.Unlock()
 	if failed != "" { // the page went on by itself, to something that failed
-		return t.failedVisit(ctx, failed, "net::ERR_FAILED")
+		return t.failedVisit(failed, "net::ERR_FAILED")
 	}
 	v.Title = t.title(ctx)
 	return v, nil
 }
 
 // failedVisit says why a navigation failed.
-func (t *tab) failedVisit(ctx context.Context, url, text string) (Visit, error) {
+func (t *tab) failedVisit(url, text string) (Visit, error) {
 	t.mu.Lock()
 	doc, download := t.doc, t.download
 	t.mu.Unlock()

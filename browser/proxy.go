@@ -209,7 +209,7 @@ func (p *proxy) reach(ctx context.Context, host, port string) (net.Conn, error) 
 	if err := p.rules.Load().resolved(addrs); err != nil {
 		return nil, err
 	}
-	var last error = errNotResolved
+	last := errNotResolved
 	for _, a := range addrs {
 		c, err := p.dialer.DialContext(ctx, "tcp", net.JoinHostPort(a.String(), port))
 		if err == nil {

@@ -52,14 +52,16 @@ func through(t *testing.T, p *proxy, secret string) *http.Client {
 	return &http.Client{Transport: tr, Timeout: 20 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-func ask(t *testing.T, c *http.Client, address string) (*http.Response, error) {
+// ask gets an address and returns the status.
+func ask(t *testing.T, c *http.Client, address string) (int, error) {
 	t.Helper()
 	res, err := c.Get(address)
-	if err == nil {
-		_, _ = io.Copy(io.Discard, res.Body)
-		res.Body.Close()
+	if err != nil {
+		return 0, err
 	}
-	return res, err
+	defer res.Body.Close()
+	_, _ = io.Copy(io.Discard, res.Body)
+	return res.StatusCode, nil
 }
 
 func TestProxyServesOnlyWhoKnowsItsSecret(t *testing.T) {
@@ -68,7 +70,7 @@ func TestProxyServesOnlyWhoKnowsItsSecret(t *testing.T) {
 	p := startProxy(t, n, `{}`)
 	for _, secret := range []string{"", "wrong", p.secret + "x"} {
 		res, err := ask(t, through(t, p, secret), "http://page.test/")
-		if err != nil || res.StatusCode != http.StatusProxyAuthRequired {
+		if err != nil || res != http.StatusProxyAuthRequired {
 			t.Errorf("secret %q: %v, %v", secret, res, err)
 		}
 		if _, err := ask(t, through(t, p, secret), "https://page.test/"); err == nil {
@@ -78,7 +80,7 @@ func TestProxyServesOnlyWhoKnowsItsSecret(t *testing.T) {
 	if len(n.dialled) > 0 {
 		t.Errorf("dialled for strangers: %v", n.dialled)
 	}
-	if res, err := ask(t, through(t, p, p.secret), "http://page.test/"); err != nil || res.StatusCode != http.StatusOK {
+	if res, err := ask(t, through(t, p, p.secret), "http://page.test/"); err != nil || res != http.StatusOK {
 		t.Errorf("with the secret: %v, %v", res, err)
 	}
 	if host, _, _ := net.SplitHostPort(p.addr()); host != "127.0.0.1" {
@@ -143,7 +145,7 @@ func TestProxyNeverDialsWhatIsForbidden(t *testing.T) {
 				for _, port := range []string{"", ":8080"} {
 					address := scheme + "://" + h + port + "/x"
 					if res, err := ask(t, c, address); err == nil {
-						t.Errorf("%s %s: %s", params, address, res.Status)
+						t.Errorf("%s %s: %d", params, address, res)
 					}
 				}
 			}
@@ -185,7 +187,7 @@ func TestDevelopersReachTheirOwnMachine(t *testing.T) {
 	p := startProxy(t, n, `{"allow_loopback":true}`)
 	c := through(t, p, p.secret)
 	for _, h := range []string{"localhost", "127.0.0.1", "app.localhost"} {
-		if res, err := ask(t, c, "http://"+h+":3000/"); err != nil || res.StatusCode != http.StatusOK {
+		if res, err := ask(t, c, "http://"+h+":3000/"); err != nil || res != http.StatusOK {
 			t.Errorf("%s: %v %v", h, res, err)
 		}
 	}
@@ -207,7 +209,7 @@ func TestPathsOfPlainRequestsAreJudged(t *testing.T) {
 	}
 	for _, path := range []string{"/secret", "/x/../secret", "/%73ecret", "/secret?x", "//../secret"} {
 		if res, err := ask(t, c, "http://page.test"+path); err == nil {
-			t.Errorf("%s: %s", path, res.Status)
+			t.Errorf("%s: %d", path, res)
 		}
 	}
 	p.setRules(NewRules(ruleOf(t, `{"url_deny":["http://page.test/*"]}`)))
@@ -232,6 +234,7 @@ func tunnel(t *testing.T, p *proxy, to string) (net.Conn, *bufio.Reader, int) {
 	if err != nil {
 		return conn, r, 0
 	}
+	defer res.Body.Close()
 	return conn, r, res.StatusCode
 }
 

@@ -118,10 +118,8 @@ func (r *Rules) resolved(addrs []netip.Addr) error {
 	if !r.blockPrivate {
 		return nil
 	}
-	for _, a := range addrs {
-		if local(a) {
-			return refuse(policy.URLNotAllowed, "Private networks are blocked by policy")
-		}
+	if slices.ContainsFunc(addrs, local) {
+		return refuse(policy.URLNotAllowed, "Private networks are blocked by policy")
 	}
 	return nil
 }

@@ -144,8 +144,15 @@ func (n *axNode) flag(name string) string {
 
 // flags are the states that are shown, with the value that is not worth it.
 var shownFlags = []struct{ name, usual string }{
-	{"level", ""}, {"checked", "false"}, {"pressed", "false"}, {"selected", "false"}, {"expanded", ""},
-	{"disabled", "false"}, {"required", "false"}, {"readonly", "false"}, {"focused", "false"},
+	{"level", ""},
+	{"checked", "false"},
+	{"pressed", "false"},
+	{"selected", "false"},
+	{"expanded", ""},
+	{"disabled", "false"},
+	{"required", "false"},
+	{"readonly", "false"},
+	{"focused", "false"},
 }
 
 func (o *outline) line(n *axNode, role string, indent int) {

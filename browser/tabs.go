@@ -94,7 +94,7 @@ func (b *Browser) OpenTab(ctx context.Context, ask Ask, url string) (Tab, error)
 
 // CloseTab closes a page.
 func (b *Browser) CloseTab(ctx context.Context, id string) error {
-	e, t, err := b.find(id)
+	e, t, err := b.find(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (b *Browser) CloseTab(ctx context.Context, id string) error {
 
 // ActivateTab makes a page the one that calls without a tab mean.
 func (b *Browser) ActivateTab(ctx context.Context, id string) (Tab, error) {
-	e, t, err := b.find(id)
+	e, t, err := b.find(ctx, id)
 	if err != nil {
 		return Tab{}, err
 	}
@@ -133,13 +133,13 @@ func (b *Browser) ActivateTab(ctx context.Context, id string) (Tab, error) {
 }
 
 // find is an open page of the running Chrome.
-func (b *Browser) find(id string) (*engine, *tab, error) {
+func (b *Browser) find(ctx context.Context, id string) (*engine, *tab, error) {
 	b.mu.Lock()
 	e := b.engine
 	b.mu.Unlock()
 	if e == nil || id == "" {
 		return nil, nil, ErrNoTab
 	}
-	t, err := e.tab(context.Background(), id)
+	t, err := e.tab(ctx, id)
 	return e, t, err
 }

@@ -79,12 +79,20 @@ func (s *Server) speakProtocol(ctx context.Context, c *api.Call, _ struct{}, w h
 		return nil //nolint:nilerr // it has answered
 	}
 	ws.SetReadLimit(maxCommand)
+	if err := s.serveProtocol(ctx, c, ws); err != nil {
+		c.Log().Debug("a client of the DevTools protocol has gone", "err", err) //nolint:contextcheck // it is the call's own
+	}
+	return nil
+}
+
+// serveProtocol speaks with a client until it goes, the browser ends or the
+// server stops.
+func (s *Server) serveProtocol(ctx context.Context, c *api.Call, ws *websocket.Conn) error {
 	ctx, cancel := until(ctx, c.Stopping())
 	defer cancel()
-	err = s.Browser.Serve(ctx, s.browserAsk(c, ""), &protocolWire{ws})
+	err := s.Browser.Serve(ctx, s.browserAsk(c, ""), &protocolWire{ws})
 	_ = ws.Close(websocket.StatusGoingAway, "")
-	c.Log().Debug("a client of the DevTools protocol has gone", "err", err)
-	return nil
+	return err
 }
 
 // writeTime is how long a client may take for one message.

@@ -36,10 +36,10 @@ func (s *Server) keepDownloads(c *api.Call) browser.Keep {
 		return browser.Keep{}
 	}
 	own := c.Policy.BaseDir()
-	return browser.Keep{Max: c.MaxUpload(rule), Save: func(name string, content io.ReadSeeker) (string, error) {
+	return browser.Keep{Max: c.MaxUpload(rule), Save: func(ctx context.Context, name string, content io.ReadSeeker) (string, error) {
 		guard := s.Files.Guard(rule.Paths, own, func(string, policy.Op, policy.Decision) {})
 		folder := filepath.Join(s.Files.Base(own), downloadFolder)
-		return saveNew(guard, folder, name, content, func(real string) error { return extensionDecision(rule, real).Err() })
+		return saveNew(ctx, guard, folder, name, content, func(real string) error { return extensionDecision(rule, real).Err() })
 	}}
 }
 
@@ -48,7 +48,7 @@ const mostNames = 1000
 
 // saveNew writes a file under the first name that is free: name, or name with
 // a number.
-func saveNew(guard *guardfs.Guard, folder, name string, content io.ReadSeeker, judge func(string) error) (string, error) {
+func saveNew(ctx context.Context, guard *guardfs.Guard, folder, name string, content io.ReadSeeker, judge func(string) error) (string, error) {
 	ext := filepath.Ext(name)
 	stem := strings.TrimSuffix(name, ext)
 	for i := range mostNames {
@@ -57,7 +57,7 @@ func saveNew(guard *guardfs.Guard, folder, name string, content io.ReadSeeker, j
 		}
 		w, err := guard.Create(filepath.Join(folder, name), guardfs.CreateOptions{NoOverwrite: true, Judge: judge})
 		if err == nil {
-			if err = fillNew(w, content); err == nil {
+			if err = fillNew(ctx, w, content); err == nil {
 				return w.Path(), nil
 			}
 		}
@@ -69,7 +69,7 @@ func saveNew(guard *guardfs.Guard, folder, name string, content io.ReadSeeker, j
 }
 
 // fillNew writes the whole content.
-func fillNew(w *guardfs.Writer, content io.ReadSeeker) error {
+func fillNew(ctx context.Context, w *guardfs.Writer, content io.ReadSeeker) error {
 	_, err := content.Seek(0, io.SeekStart)
 	if err == nil {
 		_, err = io.Copy(w, content)
@@ -78,6 +78,6 @@ func fillNew(w *guardfs.Writer, content io.ReadSeeker) error {
 		w.Abort()
 		return err
 	}
-	_, err = w.Commit(context.Background())
+	_, err = w.Commit(ctx)
 	return err
 }
