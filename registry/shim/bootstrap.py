@@ -84,7 +84,7 @@ def main():
 
     from agent_sandbox.server._worker import Worker
 
-    worker = Worker(3, 4)
+    worker = Worker(3, 4, folder=HERE)
     worker.begin()
     worker.main()
 

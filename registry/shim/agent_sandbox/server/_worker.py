@@ -41,7 +41,7 @@ def current():
 
 
 class Worker:
-    def __init__(self, read_fd, write_fd, threads=MAX_THREADS):
+    def __init__(self, read_fd, write_fd, threads=MAX_THREADS, folder=None):
         self._read_fd = read_fd
         self._write_fd = write_fd
         self._write_lock = threading.Lock()
@@ -57,6 +57,7 @@ class Worker:
         self._ready = False
         self._start = None
         self._attached = False
+        self._folder = folder  # ours alone; a server that was killed leaves it to us
 
     def begin(self):
         """Make this the worker of the process and start to read."""
@@ -140,10 +141,14 @@ class Worker:
 
     def _gone(self):
         """The server closed the pipe: end, in a moment whatever the code here does."""
-        asked = self._stop.is_set()
+        orphaned = not self._stop.is_set() and not self._attached
+        if orphaned and self._folder is not None:
+            import shutil
+
+            shutil.rmtree(self._folder, ignore_errors=True)
         self._stop.set()
         self._close_read()
-        if not asked and not self._attached:
+        if orphaned:
             time.sleep(EXIT_PATIENCE)
             os._exit(1)
 
