@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +12,10 @@ import (
 
 //go:embed js/evaluate.js
 var evaluateJS string
+
+// endMargin is how long before the end of its time a script that was ended is
+// taken for one that took too long.
+const endMargin = 50 * time.Millisecond
 
 // maxResult bounds the JSON of a script's value, in UTF-16 units.
 const maxResult = 16 << 20
@@ -25,7 +30,8 @@ func (p *Page) Evaluate(ctx context.Context, script string) (json.RawMessage, er
 	code := strings.Replace(evaluateJS, "__MOST__", strconv.Itoa(maxResult), 1)
 	code = strings.Replace(code, "__SOURCE__", string(source), 1)
 	params := object{"expression": code, "awaitPromise": true, "returnByValue": true, "userGesture": true}
-	if end, ok := ctx.Deadline(); ok {
+	end, bounded := ctx.Deadline()
+	if bounded {
 		// Chrome then ends a script that never lets go, and the page is usable
 		// at once.
 		params["timeout"] = max(1, time.Until(end).Milliseconds())
@@ -34,7 +40,8 @@ func (p *Page) Evaluate(ctx context.Context, script string) (json.RawMessage, er
 	err = p.call(ctx, "Runtime.evaluate", params, &out)
 	switch {
 	case err != nil:
-		if strings.Contains(err.Error(), "Execution was terminated") {
+		// How it tells that it has ended a script differs.
+		if _, refused := errors.AsType[*protocolError](err); refused && bounded && time.Until(end) < endMargin {
 			return nil, context.DeadlineExceeded
 		}
 		return nil, err
