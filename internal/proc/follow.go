@@ -14,7 +14,7 @@ const (
 	// the program has to wait for it.
 	followBytes  = 4 << 20
 	followEvents = 1 << 16
-	// followWait is how long the program waits for one that takes nothing.
+	// followWait is how long, by default, the program waits for one that takes nothing.
 	followWait = 10 * time.Second
 )
 
@@ -131,7 +131,7 @@ func (l *Log) awaitRoom() {
 		if f == nil {
 			return
 		}
-		left := time.Until(f.moved.Add(followWait))
+		left := time.Until(f.moved.Add(l.patience))
 		if left <= 0 {
 			f.lagged = true
 			f.leave()

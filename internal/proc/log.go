@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Log is a [Sink] that keeps the newest output of both streams as numbered
@@ -27,6 +28,7 @@ type Log struct {
 	followers map[*Follower]struct{}
 	taken     int64         // events before it were taken by some follower
 	room      chan struct{} // made by a take that waits, closed when a follower moved
+	patience  time.Duration // with followers that take nothing
 }
 
 // Event is one piece of output, at most 64 KiB. The pieces of one stream,
@@ -60,6 +62,7 @@ func NewLog(limit int) *Log {
 	limit = max(limit, 0)
 	return &Log{
 		limit:     limit,
+		patience:  followWait,
 		maxEvent:  min(blockSize, max(limit/4, 4)),
 		maxEvents: max(limit/32, 1024),
 	}
