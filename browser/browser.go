@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
@@ -46,6 +47,8 @@ type Browser struct {
 	downloads downloads
 	wg        sync.WaitGroup
 
+	// bare is set when Chrome must do without its sandbox.
+	bare atomic.Bool
 	// change is the turn to start or stop the engine.
 	change chan struct{}
 	// closing is closed when the browser is; a start under way then ends.
@@ -67,6 +70,7 @@ type Browser struct {
 // after it. Nothing runs before the first call.
 func New(procs *proc.Manager, o Options) *Browser {
 	b := &Browser{procs: procs, idle: o.Idle, log: o.Log, names: o.Names, dialer: o.Dialer, change: make(chan struct{}, 1), closing: make(chan struct{})}
+	b.bare.Store(os.Geteuid() == 0) // root has no sandbox
 	if b.idle == 0 {
 		b.idle = defaultIdle
 	}

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,7 +49,7 @@ func start(ctx context.Context, b *Browser, rules *Rules, env map[string]string,
 	}
 	e = &engine{b: b, profile: profile, sessions: map[string]*tab{}}
 	defer func() {
-		if err != nil {
+		if err != nil && e != nil {
 			e.stop()
 			e = nil
 		}
@@ -61,6 +62,12 @@ func start(ctx context.Context, b *Browser, rules *Rules, env map[string]string,
 		return e, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	if err := e.greet(ctx); err != nil {
+		e.proc.End("") // all it had to say is there then
+		if noSandbox(output.Err.Bytes()) && !b.bare.Swap(true) {
+			b.log.Warn("this machine has no sandbox for the browser; pages are held by the container alone")
+			e.stop()
+			return start(ctx, b, rules, env, profile)
+		}
 		return e, fmt.Errorf("%w: it did not start (%w): %s", ErrUnavailable, err, lastLine(output.Err.Bytes()))
 	}
 	return e, nil
@@ -92,7 +99,7 @@ func (e *engine) spawn(ctx context.Context, path string, env map[string]string, 
 	}
 	slices.Sort(list)
 	e.proc, err = e.b.procs.Start(context.WithoutCancel(ctx), proc.Spec{
-		Path: path, Argv: append([]string{path}, flags(e.proxy.addr(), profile)...), Env: list, Dir: profile,
+		Path: path, Argv: append([]string{path}, flags(e.proxy.addr(), profile, !e.b.bare.Load())...), Env: list, Dir: profile,
 		Output: output, Files: []*os.File{toChrome, fromChrome},
 	})
 	if err != nil {
@@ -106,6 +113,17 @@ func (e *engine) spawn(ctx context.Context, path string, env map[string]string, 
 		e.proc.End("")
 	})
 	return nil
+}
+
+// noSandbox tells from its last words whether Chrome did not start because the
+// machine does not let it make a sandbox, as containers often do not.
+func noSandbox(said []byte) bool {
+	for _, words := range []string{"No usable sandbox", "Failed to move to new namespace", "sandbox helper binary"} {
+		if bytes.Contains(said, []byte(words)) {
+			return true
+		}
+	}
+	return false
 }
 
 func lastLine(text []byte) string {

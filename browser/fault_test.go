@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -384,6 +385,33 @@ func TestABrowserThatDoesNotStartLeavesNothing(t *testing.T) {
 	}
 	if count(after) > count(before) {
 		t.Errorf("%d folders more", count(after)-count(before))
+	}
+}
+
+// TestABrowserWithoutItsSandboxStartsAllTheSame stands for containers that let
+// nobody make one.
+func TestABrowserWithoutItsSandboxStartsAllTheSame(t *testing.T) {
+	r := newRig(t, `{}`, Options{})
+	r.serve("/", `<title>fine</title>`)
+	r.b.bare.Store(false)
+	script := filepath.Join(t.TempDir(), "chrome")
+	text := "#!/bin/sh\ncase \" $* \" in *\" --no-sandbox \"*) exec " + find(environment()) + " \"$@\";; esac\necho 'FATAL: No usable sandbox! See the manual.' >&2\nexit 1\n"
+	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	env := environment()
+	env["ABX_BROWSER_PATH"] = script
+	ask := r.ask("")
+	ask.Env = func() map[string]string { return env }
+	err := r.b.Do(t.Context(), ask, 30*time.Second, func(ctx context.Context, p *Page) error {
+		v, err := p.Navigate(ctx, "http://page.test/", Load)
+		if v.Title != "fine" {
+			t.Errorf("%+v", v)
+		}
+		return err
+	})
+	if err != nil || !r.b.bare.Load() {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -1,10 +1,9 @@
 package browser
 
-import "os"
-
 // flags are how Chrome is started. proxy is the address of ours, profile the
-// folder for its files.
-func flags(proxy, profile string) []string {
+// folder for its files. Without the sandbox pages are held by the container
+// alone.
+func flags(proxy, profile string, sandbox bool) []string {
 	f := []string{
 		"--headless",
 		"--remote-debugging-pipe",
@@ -67,8 +66,8 @@ func flags(proxy, profile string) []string {
 			"DialMediaRouteProvider,ExtensionsUpdater,HttpsFirstBalancedModeAutoEnable,HttpsUpgrades,IsolateOrigins," +
 			"MediaRouter,NetworkTimeServiceQuerying,OptimizationHints,Prerender2,Translate,site-per-process",
 	}
-	if os.Geteuid() == 0 {
-		f = append(f, "--no-sandbox") // root has none
+	if !sandbox {
+		f = append(f, "--no-sandbox")
 	}
 	return append(f, "about:blank")
 }
