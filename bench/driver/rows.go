@@ -27,6 +27,8 @@ func rows() []row {
 		{name: "`GET /health`", unit: seconds, goal: goal{times: 4}, sample: gets("/health"), limit: bareHello},
 		{name: "`GET /files/stat`", unit: seconds, goal: goal{times: 4}, sample: stat},
 		{name: "`GET /capabilities`", unit: seconds, sample: gets("/capabilities")},
+		{name: "`GET /system/info`", unit: seconds, sample: gets("/system/info")},
+		{name: "`GET /packages`", unit: seconds, sample: packages},
 		{name: "`POST /shell` of `true`", unit: seconds, goal: goal{times: 1.5, limit: 1.5}, sample: shellTrue, limit: bareSpawn},
 		{name: "`POST /code/run` of `true` in bash", unit: seconds, sample: codeTrue},
 		{name: "`POST /shell/stream`, 2.5 million lines (19 MB)", unit: seconds, goal: goal{times: 20}, rounds: 2, sample: streamShortLines, limit: bareSeq},
@@ -126,6 +128,14 @@ func gets(target string) func(context.Context, *bench, *server) ([]float64, erro
 			return err
 		})
 	}
+}
+
+// packages asks for one list fewer times: the published server starts pip for it.
+func packages(ctx context.Context, _ *bench, s *server) ([]float64, error) {
+	return each(5, func() error {
+		_, err := s.get(ctx, "/packages")
+		return err
+	})
 }
 
 func bareHello(ctx context.Context, b *bench) ([]float64, error) {
