@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -301,6 +302,12 @@ func (m *Manager) forget(p *Process) {
 	}
 }
 
+// byDefault gives a signal its default handler, behind the Go runtime's back.
+func byDefault(n syscall.Signal) {
+	var none [4]uint64 // a kernel sigaction: the default handler, no flags, no mask
+	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(n), uintptr(unsafe.Pointer(&none)), 0, unsafe.Sizeof(none[0]), 0, 0)
+}
+
 // fixSignals makes children start with default handlers. A signal that we were
 // started with as ignored (nohup, a shell's "&") would stay ignored through
 // exec; one with a handler becomes the default. So it gets a handler that
@@ -315,8 +322,15 @@ var fixSignals = sync.OnceValue(func() (blocked bool) {
 	}
 	ignored := statusMask(status, "SigIgn:")
 	drop := make(chan os.Signal, 1)
-	for n := syscall.Signal(1); n <= 31; n++ {
-		if ignored&(1<<(n-1)) != 0 && n != unix.SIGURG {
+	for n := syscall.Signal(1); n <= 64; n++ {
+		switch {
+		case ignored&(1<<(n-1)) == 0 || n == unix.SIGURG:
+		case n == 32 || n == 33:
+			// The C library keeps these two for itself, so the Go runtime does
+			// not touch them; its posix_spawn, which make uses, leaves them
+			// ignored.
+			byDefault(n)
+		default:
 			signal.Notify(drop, n)
 		}
 	}
