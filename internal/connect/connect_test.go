@@ -89,7 +89,7 @@ func TestMessagesInBothCodecs(t *testing.T) {
 
 func TestJSONIsReadAsProto3SaysIt(t *testing.T) {
 	for text, want := range map[string]message{
-		`{"is_on":true,"zzz":{"a":[1]},"size":7,"colour":3}`:   {On: true, Size: 7, Colour: 3},
+		`{"is_on":true,"zzz":{"a":[1]},"size":7,"colour":3}`:    {On: true, Size: 7, Colour: 3},
 		`{"size":"-9223372036854775808","pid":"5","text":null}`: {Size: -1 << 63, PID: new(uint32)},
 		`{"data":"_-8"}`:               {Data: []byte{0xff, 0xef}},
 		`{"size":1e3,"exit_code":5.0}`: {Size: 1000, Code: 5},
