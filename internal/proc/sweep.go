@@ -29,6 +29,7 @@ type tree struct {
 	all     bool           // everything with one of our marks that is not detached
 	known   map[int]uint64 // found by descent: number and start time
 	fallen  atomic.Int64   // orphans of the tree that were reaped while it is killed
+	dying   int            // orphans of the tree that the last look found dead
 	groups  map[int]bool   // without marks: groups and sessions they made
 	session int            // only what is in this session, unless 0
 }
@@ -56,20 +57,33 @@ func (m *Manager) treeOf(p *Process) *tree {
 
 // has says whether pid belongs to the tree and is alive.
 func (t *tree) has(pid int) bool {
+	alive, _ := t.look(pid)
+	return alive
+}
+
+// look says whether pid belongs to the tree and is alive, or is an orphan of it
+// that has ended and was not reaped yet.
+func (t *tree) look(pid int) (alive, dead bool) {
 	if !t.m.marks.on {
-		return t.hasUnmarked(pid)
+		return t.hasUnmarked(pid), false
 	}
 	k, ok := markOf(pid)
 	if !ok {
-		return false
+		return false, false
 	}
 	marked := t.bears(k)
 	start, found := t.known[pid]
 	if !marked && !found {
-		return false
+		return false, false
 	}
 	s, ok := readStat(pid)
-	return ok && !s.dead() && t.within(s) && (marked || s.start == start)
+	switch {
+	case !ok:
+		return false, false
+	case s.dead():
+		return false, marked && t.m.lookup(pid) == nil
+	}
+	return t.within(s) && (marked || s.start == start), false
 }
 
 // within says that a process is in the session that is meant.
@@ -119,12 +133,17 @@ func (t *tree) join(s stat) {
 // Signal 0 only counts.
 func (t *tree) signal(sig syscall.Signal) int {
 	n := 0
+	t.dying = 0
 	self := unix.Getpid()
 	_ = eachProcess(func(pid int) {
-		if pid == self || pid == 1 || !t.has(pid) {
+		if pid == self || pid == 1 {
 			return
 		}
-		if signalIf(pid, sig, func() bool { return t.has(pid) }) {
+		alive, dead := t.look(pid)
+		if dead {
+			t.dying++
+		}
+		if alive && signalIf(pid, sig, func() bool { return t.has(pid) }) {
 			n++
 		}
 	})
@@ -134,7 +153,8 @@ func (t *tree) signal(sig syscall.Signal) int {
 // killAll kills until nothing is left. Looking through /proc once is no proof:
 // a process may have forked and ended between being listed and being asked. A
 // look that finds nothing while no process was born anywhere is one; on a busy
-// machine four in a row must do, if no orphan of the tree has ended meanwhile.
+// machine four in a row must do, if no orphan of the tree has ended meanwhile:
+// one that lies dead or was reaped may have left a child behind the look's back.
 func (t *tree) killAll() {
 	defer t.m.hunt(t)()
 	deadline := time.Now().Add(killLimit)
@@ -146,7 +166,7 @@ func (t *tree) killAll() {
 		switch {
 		case killed == 0 && !born && !fell:
 			return
-		case killed == 0 && !fell:
+		case killed == 0 && !fell && t.dying == 0:
 			clean++
 			continue
 		case time.Now().After(deadline):
