@@ -50,6 +50,9 @@ func parseIgnoreLine(line string) (r ignoreRule, ok bool) {
 		return r, true
 	}
 	for part := range strings.SplitSeq(line, "/") {
+		if endsInEscape(part) { // an escaped slash is a slash
+			part = part[:len(part)-1]
+		}
 		if w := newWildcard(part); w.kind != deep || len(r.parts) == 0 || r.parts[len(r.parts)-1].kind != deep {
 			r.parts = append(r.parts, w)
 		}
@@ -80,28 +83,7 @@ func (r *ignoreRule) matches(rel, name string, dir bool) bool {
 	if !r.onPath {
 		return r.parts[0].match(name)
 	}
-	i, star, resume := 0, -1, ""
-	for rest := rel; rest != ""; {
-		if i < len(r.parts) && r.parts[i].kind == deep {
-			if i == len(r.parts)-1 {
-				return true // something is left, and it is inside
-			}
-			star, resume = i, rest
-			i++
-			continue
-		}
-		part, next, _ := strings.Cut(rest, "/")
-		switch {
-		case i < len(r.parts) && r.parts[i].match(part):
-			i, rest = i+1, next
-		case star >= 0:
-			_, resume, _ = strings.Cut(resume, "/")
-			i, rest = star+1, resume
-		default:
-			return false
-		}
-	}
-	return i == len(r.parts)
+	return matchComponents(r.parts, rel, func(w wildcard) bool { return w.kind == deep }, wildcard.match)
 }
 
 // ignoreFile is a file with rules and the one that holds where it says nothing.

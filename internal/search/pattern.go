@@ -56,23 +56,27 @@ func (p Pattern) Matches(e entry) bool {
 	if p.parts == nil {
 		return p.name != nil && p.name.Match(e.Name())
 	}
-	return p.matchPath(e.Rel())
+	return matchComponents(p.parts, e.Rel(), func(m matcher) bool { return m == nil }, matcher.Match)
 }
 
-// matchPath holds the parts against the components of a path. When a part
-// fails, the last ** before it takes one component more, so the work is at
-// most parts times components.
-func (p Pattern) matchPath(rel string) bool {
+// matchComponents holds parts against the components of a path. A deep part
+// takes any number of them, and at least one at the end. When another part
+// fails, the last deep one before it takes one component more, so the work is
+// at most parts times components.
+func matchComponents[P any](parts []P, rel string, deep func(P) bool, match func(P, string) bool) bool {
 	i, star, resume := 0, -1, ""
 	for rest := rel; rest != ""; {
-		if i < len(p.parts) && p.parts[i] == nil {
+		if i < len(parts) && deep(parts[i]) {
+			if i == len(parts)-1 {
+				return true // something is left, and it is inside
+			}
 			star, resume = i, rest
 			i++
 			continue
 		}
 		name, next, _ := strings.Cut(rest, "/")
 		switch {
-		case i < len(p.parts) && p.parts[i].Match(name):
+		case i < len(parts) && match(parts[i], name):
 			i, rest = i+1, next
 		case star >= 0:
 			_, resume, _ = strings.Cut(resume, "/")
@@ -81,7 +85,7 @@ func (p Pattern) matchPath(rel string) bool {
 			return false
 		}
 	}
-	return i == len(p.parts)
+	return i == len(parts)
 }
 
 // MatchesAny tells whether one of the patterns matches an entry.
