@@ -3,7 +3,6 @@ package browser
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"strconv"
 	"strings"
@@ -98,13 +97,7 @@ func (t *tab) askOnce(ctx context.Context, function string, result any, args fun
 	if err != nil {
 		return err
 	}
-	if out.Exception != nil {
-		return failure("%s", out.Exception.message())
-	}
-	if result == nil || len(out.Result.Value) == 0 {
-		return nil
-	}
-	return json.Unmarshal(out.Result.Value, result)
+	return out.into(result)
 }
 
 func values(vs ...any) func(int) ([]object, error) {

@@ -99,6 +99,18 @@ type evaluated struct {
 	Exception *exception   `json:"exceptionDetails"`
 }
 
+// into decodes the value of what was evaluated, unless result is nil; what the
+// page threw is the error.
+func (e *evaluated) into(result any) error {
+	if e.Exception != nil {
+		return failure("%s", e.Exception.message())
+	}
+	if result == nil || len(e.Result.Value) == 0 {
+		return nil
+	}
+	return json.Unmarshal(e.Result.Value, result)
+}
+
 // run evaluates an expression of ours in the page's own world.
 func (t *tab) run(ctx context.Context, expression string, result any) error {
 	var out evaluated
@@ -108,13 +120,7 @@ func (t *tab) run(ctx context.Context, expression string, result any) error {
 	if err != nil {
 		return err
 	}
-	if out.Exception != nil {
-		return failure("%s", out.Exception.message())
-	}
-	if result == nil || len(out.Result.Value) == 0 {
-		return nil
-	}
-	return json.Unmarshal(out.Result.Value, result)
+	return out.into(result)
 }
 
 // URL is the address of the page that is there.

@@ -189,17 +189,8 @@ func (s *scanner) object(depth int, member func(name string) error) error {
 		if err = member(name); err != nil {
 			return err
 		}
-		if c, err = s.token(); err != nil {
+		if more, err := s.another('}'); err != nil || !more {
 			return err
-		}
-		s.pos++
-		switch c {
-		case ',':
-		case '}':
-			return nil
-		default:
-			s.pos--
-			return s.fail("expected ',' or '}'")
 		}
 	}
 }
@@ -225,17 +216,8 @@ func (s *scanner) array(depth int, item func() error) error {
 		if err = item(); err != nil {
 			return err
 		}
-		if c, err = s.token(); err != nil {
+		if more, err := s.another(']'); err != nil || !more {
 			return err
-		}
-		s.pos++
-		switch c {
-		case ',':
-		case ']':
-			return nil
-		default:
-			s.pos--
-			return s.fail("expected ',' or ']'")
 		}
 	}
 }
@@ -245,6 +227,20 @@ func (s *scanner) array(depth int, item func() error) error {
 const maxMember = 64 << 10
 
 func (s *scanner) name() (string, error) { return s.shortText(maxMember) }
+
+// another reads what follows a value of an object or array: a comma and so
+// another one, or the closing byte.
+func (s *scanner) another(closing byte) (more bool, err error) {
+	c, err := s.token()
+	if err != nil {
+		return false, err
+	}
+	if c != ',' && c != closing {
+		return false, s.fail("expected ',' or '%c'", closing)
+	}
+	s.pos++
+	return c == ',', nil
+}
 
 // text reads a string that starts here into memory.
 func (s *scanner) text() (string, error) { return s.shortText(math.MaxInt) }
