@@ -2,7 +2,6 @@ package endpoints
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"syscall"
 
@@ -56,13 +55,7 @@ func (s *Server) streamCode(ctx context.Context, c *api.Call, in codeIn, ev *api
 	if err := ev.Start(); err != nil {
 		return err
 	}
-	if err := pump(ctx, feed, &chunkStream{ev: ev, left: outputBudget(c.Rule)}); errors.Is(err, errOutputLimit) {
-		feed.Close()
-		p.End(proc.ReasonOutputLimit)
-	} else if err != nil {
-		return err
-	}
-	st, err := p.Wait(ctx)
+	st, err := deliver(ctx, p, feed, &chunkStream{ev: ev, left: outputBudget(c.Rule)})
 	if err != nil {
 		return err
 	}

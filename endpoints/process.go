@@ -224,13 +224,7 @@ func (s *Server) shellStream(ctx context.Context, c *api.Call, in streamIn, ev *
 	if err := ev.Start(); err != nil {
 		return err
 	}
-	if err := pump(ctx, feed, out); errors.Is(err, errOutputLimit) {
-		feed.Close()
-		p.End(proc.ReasonOutputLimit)
-	} else if err != nil {
-		return err
-	}
-	st, err := p.Wait(ctx)
+	st, err := deliver(ctx, p, feed, out)
 	if err != nil {
 		return err
 	}
@@ -286,6 +280,26 @@ func pump(ctx context.Context, feed *proc.Feed, out outStream) error {
 			return err
 		}
 	}
+}
+
+// deliver sends what a process prints, ends the process past the limit, and
+// tells how it ended.
+func deliver(ctx context.Context, p *proc.Process, feed *proc.Feed, out outStream) (proc.Status, error) {
+	err := pump(ctx, feed, out)
+	limited := errors.Is(err, errOutputLimit)
+	if limited {
+		feed.Close()
+		p.End(proc.ReasonOutputLimit)
+	} else if err != nil {
+		return proc.Status{}, err
+	}
+	st, err := p.Wait(ctx)
+	if limited {
+		// Also for a process that had ended before its output was all read:
+		// whether it was quick must not decide whether its caller is told.
+		st.Reason, st.Code = proc.ReasonOutputLimit, -int(syscall.SIGKILL)
+	}
+	return st, err
 }
 
 var errOutputLimit = errors.New("output limit")

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
 )
 
 // patience is how long anything may take before a test says it hangs.
@@ -229,3 +231,27 @@ func exitOf(events []event) (event, bool) {
 	last := events[len(events)-1]
 	return last, last.name == "exit"
 }
+
+// TestAQuickCommandPastItsOutputLimitIsToldSo: whether the caller heard of the
+// limit hung on whether the command had ended before its output was read.
+func TestAQuickCommandPastItsOutputLimitIsToldSo(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	feed := proc.NewFeed()
+	p, err := r.srv.Procs.Start(t.Context(), proc.Spec{Path: "/bin/echo", Argv: []string{"echo", "0123456789"}, Dir: r.base, Output: feed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := p.Wait(t.Context()); err != nil || st.Reason != proc.ReasonExited {
+		t.Fatalf("%+v %v", st, err)
+	}
+	st, err := deliver(t.Context(), p, feed, full{})
+	if err != nil || st.Reason != proc.ReasonOutputLimit || st.Code != -9 {
+		t.Errorf("%+v %v", st, err)
+	}
+}
+
+// full is a stream that has reached its limit.
+type full struct{}
+
+func (full) put(proc.Stream, []byte) error { return errOutputLimit }
+func (full) end() error                    { return nil }

@@ -531,24 +531,47 @@ func TestOrigins(t *testing.T) {
 }
 
 func TestFullHouseMakesRoomByTheLongestIdleConnection(t *testing.T) {
+	p := newPool(3)
+	enter := func() (ours, theirs net.Conn) {
+		ours, theirs = net.Pipe()
+		t.Cleanup(func() { _, _ = ours.Close(), theirs.Close() })
+		if !p.enter(ours) {
+			t.Fatal("nobody is let in")
+		}
+		p.state(ours, http.StateNew)
+		p.state(ours, http.StateActive)
+		return ours, theirs
+	}
+	first, _ := enter()
+	second, gone := enter()
+	enter() // busy to the end
+	p.state(second, http.StateIdle)
+	p.state(first, http.StateIdle)
+	if _, _ = enter(); len(p.open) != 3 || p.open[second] != nil {
+		t.Error("the longest idle connection has not made room")
+	}
+	if _, err := gone.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("it was not closed: %v", err)
+	}
+	if enter(); p.open[first] != nil || len(p.open) != 3 {
+		t.Error("the other idle connection has not made room")
+	}
+}
+
+func TestFullHouseDoesNotHurtTheBusy(t *testing.T) {
 	d := openDoor(t, doorOptions{server: ServerOptions{MaxConnections: 3}})
-	hold := func() (net.Conn, *bufio.Reader) {
+	hold := func() {
 		c := d.dial()
 		_, _ = io.WriteString(c, get("/health"))
-		r := bufio.NewReader(c)
-		readReply(t, r, "GET")
-		return c, r
+		readReply(t, bufio.NewReader(c), "GET")
 	}
-	oldest, oldestReader := hold()
+	hold()
 	busy := d.dial()
 	_, _ = io.WriteString(busy, post("/wait", "{}"))
 	<-d.running
-	_, _ = hold()
-	_, _ = hold() // the fourth: someone has to go
-	if b, err := oldestReader.ReadByte(); err == nil {
-		t.Errorf("the oldest idle connection is still there: %q", b)
+	for range 5 { // from the third on someone has to go
+		hold()
 	}
-	_ = oldest.Close()
 	close(d.release)
 	if got := readReply(t, bufio.NewReader(busy), "POST"); got.body != `{"text":"released"}` {
 		t.Errorf("the busy one was hurt: %+v", got)

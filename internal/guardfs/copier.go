@@ -58,7 +58,13 @@ func (c *copier) all(ctx context.Context, src *place, name string) error {
 		}
 	}
 	e := &Entry{dir: d, name: src.name}
-	if err := c.one(ctx, e, "", name); err != nil || src.kind() != Directory {
+	if err := e.look(); err != nil {
+		return failure("copy", e.Path(), err)
+	}
+	if !sameEntry(&e.st, &src.st) {
+		return errMoved // it is not what was judged
+	}
+	if err := c.looked(ctx, e, "", name); err != nil || src.kind() != Directory {
 		return err
 	}
 	root, err := src.openRaw()
@@ -125,11 +131,16 @@ func (c *copier) leaveDir() {
 // one copies a single entry as name in the directory rel; a directory is made
 // empty, and open until close.
 func (c *copier) one(ctx context.Context, e *Entry, rel, name string) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	if err := e.look(); err != nil {
 		return failure("copy", e.Path(), err)
+	}
+	return c.looked(ctx, e, rel, name)
+}
+
+// looked is one for an entry that has been looked at.
+func (c *copier) looked(ctx context.Context, e *Entry, rel, name string) error {
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	if err := c.enter(rel); err != nil {
 		return err
@@ -197,10 +208,7 @@ func (c *copier) close(e *Entry, rel, name string) error {
 }
 
 func (c *copier) symlink(e *Entry, name string) error {
-	text, err := e.Readlink()
-	if errors.Is(err, unix.EINVAL) {
-		return errMoved // no link any more
-	}
+	text, err := readLinkOf(e.dir.fd, e.name, &e.st)
 	if err != nil {
 		return err
 	}

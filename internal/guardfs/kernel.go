@@ -128,6 +128,28 @@ func readLinkAt(fd int, name string) (string, error) {
 	}
 }
 
+// readLinkOf returns the text of the very link that st describes; errMoved when
+// something else has that name by now.
+func readLinkOf(dir int, name string, st *unix.Stat_t) (string, error) {
+	fd, err := openAt(dir, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	var now unix.Stat_t
+	if err := unix.Fstat(fd, &now); err != nil {
+		return "", err
+	}
+	if !sameEntry(&now, st) || kindOf(now.Mode) != Symlink {
+		return "", errMoved
+	}
+	return readLinkAt(fd, "")
+}
+
+func sameEntry(a, b *unix.Stat_t) bool {
+	return a.Ino == b.Ino && a.Dev == b.Dev && a.Mode&unix.S_IFMT == b.Mode&unix.S_IFMT
+}
+
 // isKernelFS tells whether fd is in a file system that shows the kernel and
 // other processes, mounted inside a root.
 func isKernelFS(fd int) bool {

@@ -118,7 +118,29 @@ func (g *Guard) takeSlowly(clean string, op policy.Op, m mode) (*place, error) {
 		return nil, errMoved
 	}
 	pinned.g, pinned.clean, pinned.via, pinned.loop, pinned.op, pinned.in = g, clean, true, p.loop, op, roots
+	if m == itself && pinned.isLink() {
+		if err := pinned.judgeLead(); err != nil {
+			pinned.close()
+			return nil, err
+		}
+	}
 	return pinned.judged(policy.Allow())
+}
+
+// judgeLead judges where the link at the place leads. It was judged by name
+// before it was pinned, and something else may have stood there then.
+func (p *place) judgeLead() error {
+	text, err := readLinkOf(p.dir, p.name, &p.st)
+	if err != nil || text == "" {
+		return errMoved
+	}
+	real, _ := resolve(p.path, func(at string) (string, bool) {
+		if at == p.path {
+			return text, true
+		}
+		return readLink(at)
+	})
+	return p.g.decide(p.clean, real, p.in, p.op).Err()
 }
 
 // follow resolves a clean name and asks the rules, without pinning anything.
