@@ -86,6 +86,28 @@ func TestTheBrowserComesBackFromEverything(t *testing.T) {
 	}
 }
 
+// TestABrowserThatHangsIsReplaced stops the process without ending it.
+func TestABrowserThatHangsIsReplaced(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it is given ten seconds to answer")
+	}
+	r := newRig(t, `{}`, Options{})
+	r.serve("/", `<title>fine</title>`)
+	r.mustOpen("http://page.test/")
+	r.b.mu.Lock()
+	hung := r.b.engine.proc
+	r.b.mu.Unlock()
+	if err := hung.Signal(syscall.SIGSTOP, true); err != nil {
+		t.Fatal(err)
+	}
+	if v := r.mustOpen("http://page.test/"); v.Title != "fine" {
+		t.Errorf("%+v", v)
+	}
+	if _, ended := hung.Status(); !ended {
+		t.Error("the one that hung is still there")
+	}
+}
+
 // TestACallThatIsUnderWayWhenTheBrowserDiesFailsAtOnce does not wait for its
 // time.
 func TestACallThatIsUnderWayWhenTheBrowserDiesFailsAtOnce(t *testing.T) {
