@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 )
 
 const (
@@ -70,6 +71,7 @@ type conn struct {
 	events func(m *message)
 	queue  chan []byte
 	lost   chan struct{} // closed when the browser can be spoken with no more
+	heard  atomic.Int64  // messages that came
 	wg     sync.WaitGroup
 	files  []*os.File
 
@@ -120,6 +122,7 @@ func (c *conn) write(to io.Writer) {
 func (c *conn) read(from *bufio.Reader) {
 	for {
 		text, err := readMessage(from)
+		c.heard.Add(1)
 		switch {
 		case errors.Is(err, errTooLarge):
 			if id := idOf(text); id != 0 {

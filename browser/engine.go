@@ -16,6 +16,7 @@ const (
 	startTime = 30 * time.Second // for Chrome to answer
 	setupTime = 10 * time.Second // for a new page to be ready
 	hangTime  = 10 * time.Second // for a Chrome that runs to say that it does
+	hangTries = 6                // as long as it says something
 	maxTabs   = 32
 	noise     = 16 << 10 // bytes of Chrome's own output that are kept
 )
@@ -48,21 +49,34 @@ func (e *engine) alive() bool {
 }
 
 // answers looks whether Chrome can be used: one that has just died is not always
-// known to have, and one that hangs is ended. Then it is errNotBegun.
+// known to have, and one that hangs is ended. Then it is errNotBegun. A Chrome
+// that says much else meanwhile is given more time, as its answer comes behind
+// all that.
 func (e *engine) answers(ctx context.Context) error {
-	limited, cancel := context.WithTimeout(ctx, hangTime)
-	defer cancel()
-	err := e.conn.call(limited, "", "Browser.getVersion", nil, nil)
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case !errors.Is(err, errLost):
+	for tries := 1; ; tries++ {
+		heard := e.conn.heard.Load()
+		limited, cancel := context.WithTimeout(ctx, hangTime)
+		err := e.conn.call(limited, "", "Browser.getVersion", nil, nil)
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, errLost):
+			return errNotBegun
+		case tries < hangTries && e.conn.heard.Load() != heard:
+			continue
+		}
 		e.b.log.Warn("the browser hangs", "err", err)
 		e.proc.End("")
+		select {
+		case <-e.conn.lost: // nothing holds its pipe any more
+			return errNotBegun
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	return errNotBegun
 }
 
 // stop ends Chrome and everything that belongs to it.

@@ -266,7 +266,7 @@ func TestAClientThatDoesNotReadIsLeftBehind(t *testing.T) {
 	if _, err := w.ask(t, target.SessionID, "Runtime.enable", `{}`, nil); err != nil {
 		t.Fatal(err)
 	}
-	w.in <- []byte(fmt.Sprintf(`{"id":1000,"method":"Runtime.evaluate","sessionId":%q,"params":{"expression":"for (let i = 0; i < 2000; i++) console.log('x'.repeat(1e5))"}}`, target.SessionID))
+	w.in <- []byte(fmt.Sprintf(`{"id":1000,"method":"Runtime.evaluate","sessionId":%q,"params":{"expression":"for (let i = 0; i < 900; i++) console.log('x'.repeat(1e5))"}}`, target.SessionID))
 	select { // nobody reads any more
 	case err := <-done:
 		if !errors.Is(err, ErrBehind) {

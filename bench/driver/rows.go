@@ -52,6 +52,11 @@ func rows() []row {
 		{name: "echo of a key in a terminal", unit: seconds, rounds: 3, sample: echo, limit: bareEcho},
 		{name: "memory grown by each idle terminal, shells left out", unit: smallSize, rounds: 2, fresh: terminalMemory},
 		{name: "`GET /files/watch`, from a new file to its event", unit: seconds, rounds: 1, sample: watched},
+		{name: "first `POST /browser/navigate`, which starts the browser", unit: seconds, rounds: 3, fresh: firstView, limit: bareView},
+		{name: "later `POST /browser/navigate` and `screenshot`", unit: seconds, rounds: 1, fresh: laterViews},
+		{name: "`GET /browser/snapshot` of 5,000 nodes", unit: seconds, rounds: 1, fresh: snapshots},
+		{name: "memory of the server alone, no browser started", unit: size, rounds: 2, fresh: ownMemory(false)},
+		{name: "memory of the server alone beside a browser", unit: size, rounds: 2, fresh: ownMemory(true)},
 		{name: "`POST /commands/greet`, a Python function", unit: seconds, rounds: 2, fresh: greet},
 	}
 }
@@ -74,13 +79,21 @@ func idleMemory(ctx context.Context, _ *bench, p program) ([]float64, error) {
 		return nil, err
 	}
 	defer s.stop()
-	select {
-	case <-time.After(time.Second):
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := pause(ctx); err != nil {
+		return nil, err
 	}
 	bytes, err := s.memory("VmRSS")
 	return []float64{bytes}, err
+}
+
+// pause lets a second pass, after which a server is as idle as it gets.
+func pause(ctx context.Context) error {
+	select {
+	case <-time.After(time.Second):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // grown is how far the peak resident size of a fresh server rises above its idle size while do runs.
