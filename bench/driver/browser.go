@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,14 +16,12 @@ const (
 	browserPolicy = `{"groups": ["browser"], "endpoints": {"browser_navigate": {"params": {"allow_loopback": true}}}}`
 )
 
-var errNoBrowserHere = errors.New("it has no browser here")
-
 // withBrowser runs do with a fresh server that may use the browser, and the address of a page of 5,000
 // nodes. Only ours is asked: the published server has no browser without a download of its own, and
 // answers one browser call in its life.
 func withBrowser(ctx context.Context, b *bench, p program, do func(s *server, page string) ([]float64, error)) ([]float64, error) {
 	if p.name != b.oursProg.name {
-		return nil, errNoBrowserHere
+		return nil, errNotServed
 	}
 	page, err := b.browserPage()
 	if err != nil {
