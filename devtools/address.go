@@ -3,9 +3,10 @@ package devtools
 import (
 	"net/netip"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/agent-sandbox/agent-sandbox-server/internal/lazyregexp"
 )
 
 // address is where another repository is. There are only the forms that name a
@@ -29,9 +30,9 @@ const (
 
 var (
 	errAddress = &GitError{Msg: "an address must be https, ssh or a path"}
-	hostName   = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
-	userName   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._+-]*$`)
-	helper     = regexp.MustCompile(`^[A-Za-z0-9+.-]*::`)
+	hostName   = lazyregexp.New(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
+	userName   = lazyregexp.New(`^[A-Za-z0-9_][A-Za-z0-9._+-]*$`)
+	helper     = lazyregexp.New(`^[A-Za-z0-9+.-]*::`)
 )
 
 // schemes are what is a mistake as the name of a host.

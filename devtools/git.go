@@ -6,7 +6,6 @@ import (
 	"errors"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/lazyregexp"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
 )
@@ -220,7 +220,7 @@ const (
 )
 
 var (
-	urlUser      = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)[^/@\s]*@`)
+	urlUser      = lazyregexp.New(`([A-Za-z][A-Za-z0-9+.-]*://)[^/@\s]*@`)
 	authFailures = []string{
 		"Authentication failed", "could not read Username", "could not read Password", "terminal prompts disabled",
 		"Permission denied (", "Invalid username or password", "invalid credentials", "returned error: 401", "returned error: 403",

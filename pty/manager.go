@@ -8,11 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/agent-sandbox/agent-sandbox-server/internal/lazyregexp"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
 )
 
@@ -47,7 +47,7 @@ const (
 	keptBytes    = 64 << 20
 )
 
-var nameShape = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+var nameShape = lazyregexp.New(`^[A-Za-z0-9._-]{1,64}$`)
 
 // Options are what a [Manager] is made with. The zero value has the defaults.
 type Options struct {

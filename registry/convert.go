@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"math"
 	"math/big"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/agent-sandbox/agent-sandbox-server/internal/lazyregexp"
 )
 
 // value is an argument in its declared type.
@@ -194,9 +195,9 @@ func toStrings(v any) (value, bool) {
 
 // Numbers as Python reads them from text that is ASCII and trimmed.
 var (
-	pythonInt   = regexp.MustCompile(`^[-+]?[0-9]+(_[0-9]+)*$`)
-	pythonFloat = regexp.MustCompile(`^[-+]?(([0-9]+(_[0-9]+)*(\.([0-9]+(_[0-9]+)*)?)?|\.[0-9]+(_[0-9]+)*)([eE][-+]?[0-9]+(_[0-9]+)*)?|(?i:inf|infinity))$`)
-	pythonNaN   = regexp.MustCompile(`^[-+]?(?i:nan)$`)
+	pythonInt   = lazyregexp.New(`^[-+]?[0-9]+(_[0-9]+)*$`)
+	pythonFloat = lazyregexp.New(`^[-+]?(([0-9]+(_[0-9]+)*(\.([0-9]+(_[0-9]+)*)?)?|\.[0-9]+(_[0-9]+)*)([eE][-+]?[0-9]+(_[0-9]+)*)?|(?i:inf|infinity))$`)
+	pythonNaN   = lazyregexp.New(`^[-+]?(?i:nan)$`)
 )
 
 // asciiNumber trims white space and writes decimal digits of all scripts as

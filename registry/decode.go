@@ -13,6 +13,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/agent-sandbox/agent-sandbox-server/internal/lazyregexp"
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
 )
 
@@ -154,7 +155,7 @@ func (d *decoder) workdir(n *node, path string) (string, error) {
 	return filepath.Join(d.dir, s), nil
 }
 
-var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var variableName = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // variables adds to base, whose entries of the same name it replaces.
 func (d *decoder) variables(n *node, path string, base []variable) ([]variable, error) {
@@ -256,7 +257,7 @@ func find(params []*param, name string) *param {
 func isGroup(name string) bool { return slices.Contains(policy.Groups, name) }
 
 var (
-	argumentName  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
+	argumentName  = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
 	argumentTypes = []string{"string", "integer", "float", "boolean", "string_array"}
 )
 

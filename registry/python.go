@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/childenv"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/lazyregexp"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
 )
 
@@ -264,7 +264,7 @@ func (h *hello) clean() {
 	}
 }
 
-var routeSegment = regexp.MustCompile(`^(\{[A-Za-z_][A-Za-z0-9_]*\}|[^{}*]+)$`)
+var routeSegment = lazyregexp.New(`^(\{[A-Za-z_][A-Za-z0-9_]*\}|[^{}*]+)$`)
 
 // check refuses routes that the server cannot serve.
 func (h *hello) check() error {

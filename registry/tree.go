@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/agent-sandbox/agent-sandbox-server/internal/lazyregexp"
 )
 
 // kind is what a value of a manifest is, by the core schema of YAML 1.2 or by
@@ -150,11 +151,11 @@ func at(n *yaml.Node, format string, args ...any) error {
 }
 
 var (
-	infText   = regexp.MustCompile(`^[-+]?\.(inf|Inf|INF)$`)
-	nanText   = regexp.MustCompile(`^\.(nan|NaN|NAN)$`)
-	intText   = regexp.MustCompile(`^[-+]?[0-9]+$`)
-	baseText  = regexp.MustCompile(`^0(o[0-7]+|x[0-9a-fA-F]+)$`)
-	floatText = regexp.MustCompile(`^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`)
+	infText   = lazyregexp.New(`^[-+]?\.(inf|Inf|INF)$`)
+	nanText   = lazyregexp.New(`^\.(nan|NaN|NAN)$`)
+	intText   = lazyregexp.New(`^[-+]?[0-9]+$`)
+	baseText  = lazyregexp.New(`^0(o[0-7]+|x[0-9a-fA-F]+)$`)
+	floatText = lazyregexp.New(`^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`)
 )
 
 // scalar reads a scalar by the core schema. What was quoted is a string.

@@ -32,6 +32,9 @@ import (
 // seconds between SIGTERM and SIGKILL, the rest takes none.
 const closeLimit = 10 * time.Second
 
+// settleTime is when a start is over, and what it needed can be given back.
+const settleTime = 300 * time.Millisecond
+
 // abortLimit bounds the end after a second signal.
 const abortLimit = time.Second
 
@@ -237,7 +240,6 @@ func (s *server) open(ctx context.Context, rooms *endpoints.Server, table []api.
 			s.log.Warn("the terminal port is taken, terminals are elsewhere", "wanted", s.config.ptyPort, "port", portOf(t))
 		}
 	}
-	trim()
 	if s.config.envdPort != 0 {
 		addr, err := s.openEnvd(ctx, rooms)
 		if err != nil {
@@ -296,12 +298,16 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal) int {
 	defer cancel()
 	failed := make(chan error, len(s.doors))
 	doors := s.serveDoors(ctx, failed)
+	settled := time.NewTimer(settleTime)
+	defer settled.Stop()
 
 	status := exitOK
 	for waiting := true; waiting; {
 		select {
 		case <-ctx.Done():
 			waiting = false
+		case <-settled.C:
+			trim()
 		case <-s.commands.Ended():
 			s.log.Info("stopping", "because", "the program with the commands has ended or wants it")
 			waiting = false

@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"runtime/debug"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/go-chi/chi/v5"
+
+	"github.com/agent-sandbox/agent-sandbox-server/internal/lazyregexp"
 )
 
 // Limits of a request's head that the HTTP library does not check itself.
@@ -67,14 +68,14 @@ func requestID(ctx context.Context) string {
 // withRequestID gives the request its id, the caller's own where that will do.
 func withRequestID(h http.Header, r *http.Request) *http.Request {
 	id := r.Header.Get("X-Request-Id")
-	if !validRequestID.MatchString(id) {
+	if id == "" || !validRequestID.MatchString(id) {
 		id = rand.Text()
 	}
 	h.Set("X-Request-Id", id)
 	return r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
 }
 
-var validRequestID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+var validRequestID = lazyregexp.New(`^[A-Za-z0-9._-]{1,128}$`)
 
 // front does what comes before any row: request id, bounds of the head,
 // panics, and the path in the form rows are matched by.

@@ -4,9 +4,10 @@ import (
 	"encoding/json"
 	"net/http"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/agent-sandbox/agent-sandbox-server/internal/lazyregexp"
 )
 
 // OpenAPI is the API document of a table, in OpenAPI 3.1, derived from the
@@ -110,7 +111,7 @@ func jsonContent(schema any) map[string]any {
 	return map[string]any{"application/json": map[string]any{"schema": schema}}
 }
 
-var pathParams = regexp.MustCompile(`\{([a-z_]+)\}`)
+var pathParams = lazyregexp.New(`\{([a-z_]+)\}`)
 
 func parameters(ep *Endpoint) []any {
 	var out []any

@@ -3,11 +3,11 @@ package template
 import (
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/agent-sandbox/agent-sandbox-server/internal/lazyregexp"
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
 )
 
@@ -25,7 +25,7 @@ var refusedKeys = []string{
 
 var serviceKeys = []string{"protocol", "version", "port", "operations"}
 
-var serviceID = regexp.MustCompile(`^[a-z][a-z0-9_-]*$`)
+var serviceID = lazyregexp.New(`^[a-z][a-z0-9_-]*$`)
 
 const maxSafeInteger = 1<<53 - 1
 
@@ -108,7 +108,7 @@ func (c *checker) each(v *policy.Value, path, of string, item func(*policy.Value
 }
 
 // numeric is the text that the client takes for an integer.
-var numeric = regexp.MustCompile(`^\s*[-+]?[0-9]+(_[0-9]+)*(\.0+)?\s*$`)
+var numeric = lazyregexp.New(`^\s*[-+]?[0-9]+(_[0-9]+)*(\.0+)?\s*$`)
 
 // integer is the value the client makes of v.
 func integer(v *policy.Value) (int64, bool) {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agent-sandbox/agent-sandbox-server/internal/lazyregexp"
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
 )
 
@@ -159,7 +160,7 @@ func (c *checker) platform() {
 }
 
 // lastPort is a port in a command line: "5000", "--port=5000", "0.0.0.0:5000".
-var lastPort = regexp.MustCompile(`(?:^|[=:])([0-9]{4,5})$`)
+var lastPort = lazyregexp.New(`(?:^|[=:])([0-9]{4,5})$`)
 
 // startup: T6 and T13.
 func (c *checker) startup() {
