@@ -184,6 +184,50 @@ func (s *Server) list(ctx context.Context, c *api.Call, in listIn) (listOut, err
 	return out, nil
 }
 
+// Compose implements [api.Composed].
+func (l listOut) Compose() *api.Object {
+	entries := &api.List{}
+	for i := range l.Entries {
+		entries.Add(l.Entries[i].append)
+	}
+	o := &api.Object{}
+	o.List("entries", entries)
+	o.Set("truncated", l.Truncated)
+	if l.Next != "" {
+		o.Set("next", l.Next)
+	}
+	if len(l.Errors) > 0 {
+		o.Set("errors", l.Errors)
+	}
+	return o
+}
+
+func (e *listEntry) append(dst []byte) []byte {
+	dst = e.Name.Append(append(dst, `{"name":`...))
+	dst = append(append(dst, `,"type":"`...), e.Type...)
+	dst = strconv.AppendInt(append(dst, `","size":`...), e.Size, 10)
+	dst = append(append(dst, `,"modified":"`...), e.Modified...)
+	dst = append(dst, '"')
+	if m := e.listMore; m != nil {
+		dst = m.Path.Append(append(dst, `,"path":`...))
+		dst = append(append(dst, `,"permissions":"`...), m.Permissions...)
+		dst = strconv.AppendUint(append(dst, `","mode":`...), uint64(m.Mode), 10)
+		dst = strconv.AppendUint(append(dst, `,"uid":`...), uint64(m.UID), 10)
+		dst = strconv.AppendUint(append(dst, `,"gid":`...), uint64(m.GID), 10)
+		dst = api.AppendText(append(dst, `,"owner":`...), m.Owner)
+		dst = api.AppendText(append(dst, `,"group":`...), m.Group)
+		dst = strconv.AppendBool(append(dst, `,"is_symlink":`...), m.IsSymlink)
+		if m.Target != nil {
+			dst = m.Target.Append(append(dst, `,"symlink_target":`...))
+		}
+		dst = append(append(append(dst, `,"kind":"`...), m.Kind...), '"')
+		if m.NameBase64 != "" {
+			dst = append(append(append(dst, `,"name_base64":"`...), m.NameBase64...), '"')
+		}
+	}
+	return append(dst, '}')
+}
+
 func (s *Server) listEntry(i guardfs.Info, basic bool) listEntry {
 	e := listEntry{Name: api.Name(i.Name), Type: plainType(i.Kind), Size: i.Size, Modified: stamp(i.Mtime)}
 	if !basic {

@@ -310,6 +310,9 @@ func (c *Call) reply(ctx context.Context, out any) error {
 	if s, ok := out.(Statuser); ok {
 		status = s.Status()
 	}
+	if composed, ok := out.(Composed); ok {
+		out = composed.Compose()
+	}
 	if held, ok := out.(io.Closer); ok {
 		defer held.Close()
 	}

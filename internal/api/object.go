@@ -28,6 +28,10 @@ type part struct {
 	size int64
 }
 
+// Composed is an answer that its fields describe and that is sent as an Object,
+// which costs less where there are very many items. Both have to say the same.
+type Composed interface{ Compose() *Object }
+
 func (o *Object) key(name string) {
 	lead := []byte{','}
 	if len(o.parts) == 0 {

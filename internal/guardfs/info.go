@@ -1,7 +1,6 @@
 package guardfs
 
 import (
-	"fmt"
 	"math"
 	"os"
 	"strconv"
@@ -89,7 +88,10 @@ func (i Info) IsDir() bool { return i.Kind == Directory }
 func (i Info) Modified() time.Time { return time.Unix(0, i.Mtime).UTC() }
 
 // Permissions are the last three octal digits of the mode, such as "644".
-func (i Info) Permissions() string { return fmt.Sprintf("%03o", i.Mode&0o777) }
+func (i Info) Permissions() string {
+	m := i.Mode & 0o777
+	return string([]byte{'0' + byte(m>>6), '0' + byte(m>>3&7), '0' + byte(m&7)})
+}
 
 // ETag is a strong entity tag, quotes included: it changes whenever time of
 // modification, size or inode does.
