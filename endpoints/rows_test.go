@@ -238,3 +238,19 @@ func TestEveryRowRefusesForeignOrigins(t *testing.T) {
 		wantError(t, ep.Name, status, out, http.StatusForbidden, "origin_not_allowed")
 	}
 }
+
+// TestDiscoveryNamesWhatIsBeyondTheContract lets clients find routes that the
+// published server has not.
+func TestDiscoveryNamesWhatIsBeyondTheContract(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	status, out := r.call("GET", "/capabilities", nil)
+	if status != 200 {
+		t.Fatal(status, out)
+	}
+	named := fmt.Sprint(out["features"])
+	for _, ep := range r.table {
+		if has := strings.Contains(named+" ", ep.Method+" "+ep.Path+" ") || strings.Contains(named, ep.Method+" "+ep.Path+"]"); has != (ep.As != "") {
+			t.Errorf("%s %s: named %v, stands for %q", ep.Method, ep.Path, has, ep.As)
+		}
+	}
+}

@@ -61,12 +61,21 @@ func (s *Server) Listens(name string, l api.Listener) {
 	s.caps.Listeners[name] = l
 }
 
-// features are what the server has beyond the published contract.
-var features = []string{}
+// features are the routes beyond the published contract, such as
+// "GET /files/content".
+func features(table []api.Endpoint) []string {
+	list := []string{}
+	for _, ep := range table {
+		if ep.As != "" {
+			list = append(list, ep.Method+" "+ep.Path)
+		}
+	}
+	return list
+}
 
 // Table lists all endpoints, group by group in the order of the contract.
 func (s *Server) Table() []api.Endpoint {
-	s.caps = api.Discovery{Version: s.Version, Features: features}
+	s.caps = api.Discovery{Version: s.Version}
 	table := slices.Concat(
 		s.core(),
 		s.commands(),
@@ -84,5 +93,6 @@ func (s *Server) Table() []api.Endpoint {
 		s.code(),
 		s.git(),
 	)
+	s.caps.Features = features(table)
 	return append(table, s.customRoutes(table)...)
 }

@@ -38,6 +38,7 @@ func TestLoaderVariablesAreRefusedBesideAnAllowList(t *testing.T) {
 	for _, name := range []string{
 		"PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "BASH_ENV", "ENV", "IFS", "PYTHONPATH", "PYTHONSTARTUP",
 		"NODE_OPTIONS", "PERL5LIB", "PERL5OPT", "GIT_SSH_COMMAND", "GIT_DIR", "RUBYOPT", "JAVA_TOOL_OPTIONS",
+		"OPENSSL_CONF", "OPENSSL_MODULES", "OPENSSL_ENGINES",
 	} {
 		if d := EnvReserved(name, true); d.Code != EnvVarDenied || !IsLoaderName(name) {
 			t.Errorf("%s: %q", name, d.Code)
