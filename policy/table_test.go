@@ -30,17 +30,23 @@ func publishedRows() []Row {
 func allRows() []Row {
 	rows := publishedRows()
 	for _, name := range strings.Fields("clone init branch add commit reset restore push pull remotes config") {
-		rows = append(rows, Row{Name: "git_" + name, Method: "POST", Path: "/git/" + name, Group: "dev_tools",
+		rows = append(rows, Row{
+			Name: "git_" + name, Method: "POST", Path: "/git/" + name, Group: "dev_tools",
 			Scopes: []string{"devtools:run"}, Follows: "code_run", Paths: true, Op: Write, Mutates: true,
-			Exec: name == "clone" || name == "push" || name == "pull"})
+			Exec: name == "clone" || name == "push" || name == "pull",
+		})
 	}
 	for _, name := range strings.Fields("cookies storage cdp") {
-		rows = append(rows, Row{Name: "browser_" + name, Method: "GET", Path: "/browser/" + name, Group: "browser",
-			Scopes: []string{"browser:evaluate"}, Follows: "browser_evaluate", Mutates: true, Exec: name == "cdp"})
+		rows = append(rows, Row{
+			Name: "browser_" + name, Method: "GET", Path: "/browser/" + name, Group: "browser",
+			Scopes: []string{"browser:evaluate"}, Follows: "browser_evaluate", Mutates: true, Exec: name == "cdp",
+		})
 	}
 	return append(rows,
-		Row{Name: "envd_init", Method: "POST", Path: "/init", Group: "system", Scopes: []string{"system:write"},
-			Follows: "env_set", Virtual: true, Mutates: true},
+		Row{
+			Name: "envd_init", Method: "POST", Path: "/init", Group: "system", Scopes: []string{"system:write"},
+			Follows: "env_set", Virtual: true, Mutates: true,
+		},
 		Row{Name: "upload_raw", Method: "PUT", Path: "/files/raw", As: "files_upload_stream", Group: "file_ops"},
 	)
 }

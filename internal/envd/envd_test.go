@@ -106,8 +106,14 @@ func TestTokenOfInitGuardsThisListenerAlone(t *testing.T) {
 		body string
 		want int
 	}{
-		{`{nope`, 400}, {`{"envVars":{"PATH":"/x"}}`, 403}, {`{"envVars":{"A=":"x"}}`, 400}, {``, 204},
-		{`{"accessToken":"one","envVars":{"V":"1"}}`, 204}, {`{"accessToken":"two"}`, 401}, {`{}`, 401}, {`{"accessToken":"one"}`, 204},
+		{`{nope`, 400},
+		{`{"envVars":{"PATH":"/x"}}`, 403},
+		{`{"envVars":{"A=":"x"}}`, 400},
+		{``, 204},
+		{`{"accessToken":"one","envVars":{"V":"1"}}`, 204},
+		{`{"accessToken":"two"}`, 401},
+		{`{}`, 401},
+		{`{"accessToken":"one"}`, 204},
 	} {
 		if got := initialise(c.body); got != c.want {
 			t.Errorf("%s: %d, want %d", c.body, got, c.want)
