@@ -17,9 +17,9 @@ func slowEnabled(row Row, preset string, groups map[string]bool, selectors map[s
 	}
 	type votes []bool
 	asked := func(all []votes) (bool, bool) { // the last layer that says anything
-		for i := len(all) - 1; i >= 0; i-- {
-			if len(all[i]) > 0 {
-				return !slices.Contains(all[i], false), true
+		for _, a := range slices.Backward(all) {
+			if len(a) > 0 {
+				return !slices.Contains(a, false), true
 			}
 		}
 		return false, false

@@ -23,7 +23,7 @@ func enabledIDs(p *Policy) []string {
 // ids resolves a list such as "+core +group:file_ops -files_list", sorted.
 func ids(list string) []string {
 	set := map[string]bool{}
-	for _, item := range strings.Fields(list) {
+	for item := range strings.FieldsSeq(list) {
 		on, name := item[0] == '+', item[1:]
 		for _, row := range publishedRows() {
 			_, group, isGroup := strings.Cut(name, ":")
