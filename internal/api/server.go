@@ -50,7 +50,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServerOptions,
 	grace, cancel := stop()
 	defer cancel()
 	pool.close()
-	err := srv.Shutdown(grace)
+	err := srv.Shutdown(grace) //nolint:contextcheck // ctx is over, which is why this is called
 	if err != nil {
 		_ = srv.Close()
 	}
