@@ -55,6 +55,7 @@ func TestTheVersionIsOne(t *testing.T) {
 // TestTheReleaseIsReproducible reads how releases are made.
 func TestTheReleaseIsReproducible(t *testing.T) {
 	var c struct {
+		Before struct{ Hooks []string } // each a command; a colon in one makes it something else
 		Builds []struct {
 			Env, Goarch, Goos, Flags, Ldflags []string
 			ModTimestamp                      string `yaml:"mod_timestamp"`
@@ -76,6 +77,9 @@ func TestTheReleaseIsReproducible(t *testing.T) {
 	}
 	if err := yaml.Unmarshal([]byte(textOf(t, ".goreleaser.yml")), &c); err != nil {
 		t.Fatal(err)
+	}
+	if len(c.Before.Hooks) != 3 {
+		t.Errorf("hooks: %q", c.Before.Hooks)
 	}
 	b, a := c.Builds[0], c.Archives[0]
 	for what, ok := range map[string]bool{

@@ -65,6 +65,7 @@ def main():
             name = base + "/f"
             rows = [
                 ("run `true`", 40, lambda: http.post("/shell", json={"command": "true"}).raise_for_status(), lambda: sandbox.commands.run("true")),
+                ("the same by a login shell, as the SDK does", 40, lambda: http.post("/shell", json={"command": "bash -l -c true"}).raise_for_status(), lambda: sandbox.commands.run("true")),
                 ("stream 100 MB of short lines", 1, lambda: shell_stream(http, many), lambda: sandbox.commands.run(many, on_stdout=lambda _: None, timeout=240)),
                 ("upload 256 MiB", 2, lambda: http.put("/files/content", params={"path": name}, content=data).raise_for_status(), lambda: sandbox.files.write(name, data)),
                 ("download 256 MiB", 2, lambda: http.get("/files/content", params={"path": name}).raise_for_status(), lambda: sandbox.files.read(name, format="bytes")),

@@ -205,6 +205,32 @@ def test_an_init_container_brings_it_into_any_image(container):
         docker("volume", "rm", "--force", volume, check=False)
 
 
+MIGRATED = f"""FROM {IMAGE}full
+USER 0:0
+RUN mkdir /app && printf '%s\\n' 'from agent_sandbox.server import command, start' '@command(description="Add.")' \\
+    'def add(a: int, b: int) -> int:' '    return a + b' 'start(9000)' >/app/commands.py && agent-sandbox-server install-shim
+USER 1000:1000
+ENTRYPOINT ["python3", "/app/commands.py"]
+CMD []
+"""
+
+
+def test_an_image_that_starts_python_commands_py_starts_ours(container):
+    """The guide for templates of the Python server: one program, one shim, and commands.py as it was."""
+    built = subprocess.run(["docker", "build", "--network", "none", "-t", IMAGE + "migrated", "-"], input=MIGRATED, text=True,
+                           capture_output=True, timeout=300, check=False)
+    assert built.returncode == 0, built.stderr
+    c = container("migrated", GUARDED)
+    c.healthy()
+    assert c.client().discover_sync().can("run_command")
+    answer = httpx.post(c.url() + "/commands/add", json={"a": 40, "b": 2}, timeout=20, trust_env=False)
+    assert answer.status_code == 200 and answer.json()["result"] == 42, answer.text
+    with httpx.Client(base_url=c.url(), trust_env=False) as web:
+        assert web.get("/capabilities").json()["server_version"] == c.run("agent-sandbox-server", "version").stdout.strip()
+    docker("stop", "--time", "20", c.name)
+    assert inspect("container", c.name)["State"]["ExitCode"] == 0
+
+
 def test_the_full_image_has_what_its_endpoints_need(container):
     """Python, git and a browser, for who switches their groups on."""
     policy = json.dumps({"groups": ["dev_tools", "browser"], "endpoints": {"browser_*": {"params": {"allow_loopback": True, "block_private_networks": False}}}})

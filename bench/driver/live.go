@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -85,15 +86,24 @@ func createdIn(line string) (int, bool) {
 	return i, err == nil && i >= 0 && i < creations
 }
 
-const greetFile = `from agent_sandbox.server import command
+// nappers is how many callers are waiting at once.
+const nappers = 100
+
+const greetFile = `import time
+from agent_sandbox.server import command
 
 @command(description="Say hello.")
 def greet(name: str) -> str:
     return f"hello {name}"
+
+@command(description="Rest.")
+def nap() -> str:
+    time.sleep(0.2)
+    return "rested"
 `
 
-// greet calls a named command that is a Python function.
-func greet(ctx context.Context, b *bench, p program) ([]float64, error) {
+// withGreetings runs do with a fresh server that has the commands of greetFile.
+func withGreetings(ctx context.Context, b *bench, p program, do func(*server) ([]float64, error)) ([]float64, error) {
 	file := b.path("greet.py")
 	if err := os.WriteFile(file, []byte(greetFile), 0o600); err != nil {
 		return nil, err
@@ -106,11 +116,54 @@ func greet(ctx context.Context, b *bench, p program) ([]float64, error) {
 		return nil, err
 	}
 	defer s.stop()
-	return each(calls, func() error {
-		body, err := s.post(ctx, "/commands/greet", `{"name": "you"}`)
-		if err == nil && !strings.Contains(string(body), "hello you") {
-			err = fmt.Errorf("greet answered %.200s", body)
+	return do(s)
+}
+
+func callCommand(ctx context.Context, c *client, name, body, want string) error {
+	answer, err := c.post(ctx, "/commands/"+name, body)
+	if err == nil && !strings.Contains(string(answer), want) {
+		err = fmt.Errorf("%s answered %.200s", name, answer)
+	}
+	return err
+}
+
+// greet calls a named command that is a Python function.
+func greet(ctx context.Context, b *bench, p program) ([]float64, error) {
+	return withGreetings(ctx, b, p, func(s *server) ([]float64, error) {
+		return each(calls, func() error { return callCommand(ctx, s.client, "greet", `{"name": "you"}`, "hello you") })
+	})
+}
+
+// nap gives a call five seconds and tries again, as a client would: where a listener takes in few
+// connections at once, some of a hundred are never heard.
+func nap(ctx context.Context, c *client) (err error) {
+	for range 5 {
+		limited, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err = callCommand(limited, c, "nap", `{}`, "rested")
+		cancel()
+		if err == nil {
+			break
 		}
-		return err
+		c.hangUp()
+	}
+	return err
+}
+
+// naps calls a function that sleeps 200 ms from 100 clients at once, and is how long all take.
+func naps(ctx context.Context, b *bench, p program) ([]float64, error) {
+	return withGreetings(ctx, b, p, func(s *server) ([]float64, error) {
+		return each(3, func() error {
+			errs := make([]error, nappers)
+			var wg sync.WaitGroup
+			for i := range errs {
+				wg.Go(func() {
+					c := &client{addr: s.addr}
+					defer c.hangUp()
+					errs[i] = nap(ctx, c)
+				})
+			}
+			wg.Wait()
+			return errors.Join(errs...)
+		})
 	})
 }

@@ -58,6 +58,7 @@ func rows() []row {
 		{name: "memory of the server alone, no browser started", unit: size, rounds: 2, fresh: ownMemory(false)},
 		{name: "memory of the server alone beside a browser", unit: size, rounds: 2, fresh: ownMemory(true)},
 		{name: "`POST /commands/greet`, a Python function", unit: seconds, rounds: 2, fresh: greet},
+		{name: "100 calls at once of a Python function that sleeps 200 ms", unit: seconds, rounds: 2, fresh: naps},
 	}
 }
 

@@ -26,10 +26,15 @@ func TestExamplesAreTrue(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("the examples need curl")
 	}
-	for _, guide := range []string{"files.md", "processes.md", "commands.md"} {
+	for _, guide := range []string{"files.md", "processes.md", "commands.md", "dev-tools.md"} {
 		t.Run(guide, func(t *testing.T) {
 			blocks := shellBlocks(t, "../../docs/"+guide)
 			args := []string{"--pty-port", "0"}
+			var env []string
+			if guide == "dev-tools.md" {
+				need(t, "python3")
+				env = []string{"ABX_SERVER_ENABLED_GROUPS=dev_tools"}
+			}
 			for _, file := range filesOf(t, "../../docs/"+guide) {
 				switch filepath.Ext(file) {
 				case ".mjs":
@@ -41,7 +46,7 @@ func TestExamplesAreTrue(t *testing.T) {
 					args = append(args, "--commands", file)
 				}
 			}
-			server := serveProcess(t, nil, args...)
+			server := serveProcess(t, env, args...)
 			pty := server.log.await(t, `pty=127\.0\.0\.1:(\d+)`)[1]
 			here := strings.NewReplacer("127.0.0.1:9000", strings.TrimPrefix(server.url, "http://"), ":9001", ":"+pty)
 			there := strings.NewReplacer(server.base, "/home/user")
