@@ -146,19 +146,29 @@ func (e *engine) paused(params json.RawMessage) {
 	if json.Unmarshal(params, &p) != nil {
 		return
 	}
+	on := object{"requestId": p.ID}
 	scheme, _, _ := strings.Cut(p.Request.URL, ":")
 	switch scheme {
 	case "http", "https":
 		u, err := ParseURL(p.Request.URL)
-		if err == nil && (u.Host == primeHost || e.proxy.rules.Load().admit(u) == nil) {
-			break
+		if err != nil || u.Host != primeHost && e.proxy.rules.Load().admit(u) != nil {
+			e.stopRequest(p.ID)
+			return
 		}
-		fallthrough
+		if scheme == "http" { // which the proxy reads
+			if whole := wholeEscapes(p.Request.URL); whole != p.Request.URL {
+				on["url"] = whole
+			}
+		}
 	case "file", "chrome", "view-source", "filesystem", "ftp":
-		e.conn.post("", "Fetch.failRequest", object{"requestId": p.ID, "errorReason": "BlockedByClient"})
+		e.stopRequest(p.ID)
 		return
 	}
-	e.conn.post("", "Fetch.continueRequest", object{"requestId": p.ID})
+	e.conn.post("", "Fetch.continueRequest", on)
+}
+
+func (e *engine) stopRequest(id string) {
+	e.conn.post("", "Fetch.failRequest", object{"requestId": id, "errorReason": "BlockedByClient"})
 }
 
 // challenged answers a demand for credentials: the proxy's gets ours, a site's
