@@ -88,6 +88,7 @@ func (e *engine) stop() {
 		e.conn.close()
 	}
 	e.wg.Wait()
+	e.b.downloads.cutOff()
 	if e.proxy != nil {
 		e.proxy.close()
 	}
