@@ -34,6 +34,7 @@ type engine struct {
 	tabs     []*tab // in the order they appeared
 	sessions map[string]*tab
 	active   *tab
+	spare    int // pages that may be open beyond maxTabs, as each takes the place of another
 	remotes  []*remote
 	changed  broadcast
 }
@@ -209,7 +210,7 @@ func (e *engine) attached(params json.RawMessage) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.tabs) >= maxTabs { // a page that opens one after the other
+	if len(e.tabs) >= maxTabs+e.spare { // a page that opens one after the other
 		e.conn.post("", "Target.closeTarget", object{"targetId": p.Target.ID})
 		return
 	}
@@ -289,7 +290,7 @@ func (e *engine) current(ctx context.Context) (*tab, error) {
 // background of another's draws nothing.
 func (e *engine) open(ctx context.Context) (*tab, error) {
 	e.mu.Lock()
-	full := len(e.tabs) >= maxTabs
+	full := len(e.tabs) >= maxTabs+e.spare
 	e.mu.Unlock()
 	if full {
 		return nil, ErrTabs
@@ -324,6 +325,8 @@ func (e *engine) open(ctx context.Context) (*tab, error) {
 // could be given a new renderer, but Chrome would repeat in it what was under
 // way in the old.
 func (e *engine) replace(ctx context.Context, t *tab) (*tab, error) {
+	e.reserve(1)
+	defer e.reserve(-1)
 	made, err := e.open(ctx)
 	if err != nil {
 		return nil, err
@@ -344,6 +347,12 @@ func (e *engine) replace(ctx context.Context, t *tab) (*tab, error) {
 	e.mu.Unlock()
 	e.conn.post("", "Target.closeTarget", object{"targetId": t.id})
 	return made, nil
+}
+
+func (e *engine) reserve(n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.spare += n
 }
 
 // broadcast wakes all who wait. It is used under a lock of its owner.
