@@ -60,7 +60,9 @@ func (t *tab) rescue(ctx context.Context) {
 		return
 	}
 	t.post("Page.crash", nil)
-	_ = t.await(ctx, func() (bool, time.Time) { return t.crashed, time.Time{} })
+	if t.await(ctx, func() (bool, time.Time) { return t.crashed, time.Time{} }) != nil {
+		t.update(t.crash) // it does not even do that, and gets another in its place
+	}
 }
 
 // dead tells whether the page's renderer has died.
