@@ -143,7 +143,7 @@ func (p *Page) Scroll(ctx context.Context, what Target, x, y float64) (left, top
 func (p *Page) Upload(ctx context.Context, what Target, files []Upload) (err error) {
 	dir, err := os.MkdirTemp(p.e.profile, "upload-")
 	if err != nil {
-		return err
+		return reason(err)
 	}
 	defer func() {
 		if err != nil { // the page has not got them
@@ -154,11 +154,11 @@ func (p *Page) Upload(ctx context.Context, what Target, files []Upload) (err err
 	for i, f := range files {
 		sub := filepath.Join(dir, fmt.Sprint(i)) // names may be equal
 		if err := os.Mkdir(sub, 0o700); err != nil {
-			return err
+			return reason(err)
 		}
 		paths[i] = filepath.Join(sub, filepath.Base(f.Name))
 		if err := copyTo(paths[i], f.Content); err != nil {
-			return err
+			return reason(err) // the name is the server's own
 		}
 	}
 	var found evaluated

@@ -2,6 +2,9 @@ package browser
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -92,4 +95,35 @@ func TestAPageWhoseProcessHangsIsReplaced(t *testing.T) {
 	if v, err := r.open("http://page.test/", Load); err != nil || v.Title != "here" {
 		t.Errorf("after it: %+v, %v", v, err)
 	}
+}
+
+// TestScriptsRunInPagesWithASetOfTheirOwn has pages whose scripts are older than
+// what browsers have under the same names.
+func TestScriptsRunInPagesWithASetOfTheirOwn(t *testing.T) {
+	r := newRig(t, `{}`, Options{})
+	r.serve("/", `<script>var Set = function () { return 5 }, Map = 1, URL = "here"</script>`)
+	r.mustOpen("http://page.test/")
+	if got := r.js(`(() => { const a = {n: [1, {}]}; a.self = a; return a })()`); fmt.Sprint(got) != "map[n:[1 map[]] self:[Circular]]" {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestAFullDiskNamesNoFileOfTheServers stands for one: there is no place for the
+// copy of what is uploaded.
+func TestAFullDiskNamesNoFileOfTheServers(t *testing.T) {
+	r := newRig(t, `{}`, Options{})
+	r.serve("/", `<input id=f type=file>`)
+	r.mustOpen("http://page.test/")
+	err := r.do(func(ctx context.Context, p *Page) error {
+		return p.Upload(ctx, Target{Selector: "#f"}, []Upload{{Name: "f", Content: fullDisk{}}})
+	})
+	if !errors.Is(err, syscall.ENOSPC) || strings.Contains(err.Error(), "abx-browser-") {
+		t.Errorf("%v", err)
+	}
+}
+
+type fullDisk struct{}
+
+func (fullDisk) Read([]byte) (int, error) {
+	return 0, &fs.PathError{Op: "write", Path: "/the/profile/of/abx-browser-1", Err: syscall.ENOSPC}
 }
