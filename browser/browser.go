@@ -112,6 +112,18 @@ func (b *Browser) Rules(rule *policy.Rule) *Rules {
 	return b.rules
 }
 
+// Obey puts a new rule about addresses in force for the pages that are open, as
+// of now and not only with the next call. It does not wait.
+func (b *Browser) Obey(rule *policy.Rule) {
+	rules := b.Rules(rule)
+	b.mu.Lock()
+	e := b.engine
+	b.mu.Unlock()
+	if e != nil {
+		e.proxy.setRules(rules)
+	}
+}
+
 // Judge decides about an address that a caller wants to open; see
 // [Rules.Judge].
 func (b *Browser) Judge(ctx context.Context, rule *policy.Rule, address string) error {
