@@ -51,13 +51,16 @@ func (e *engine) list(ctx context.Context) ([]Tab, error) {
 		name, url := t.name, cmp.Or(t.asleep, t.url)
 		t.mu.Unlock()
 		title := titles[t.id]
-		if strings.HasSuffix(strings.TrimSuffix(url, "/"), strings.TrimSuffix(title, "/")) {
+		if bare(title) == bare(url) {
 			title = "" // what stands in for a title that is not there
 		}
 		out = append(out, Tab{name, url, title, t == active})
 	}
 	return out, nil
 }
+
+// bare is an address as Chrome shows it in the place of a title.
+func bare(url string) string { return strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/") }
 
 // OpenTab opens a page, at an address that was judged or, when that is empty,
 // blank, and makes it the active one once it has loaded. When it cannot be
