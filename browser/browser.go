@@ -158,15 +158,20 @@ func (b *Browser) do(ctx context.Context, ask Ask, limit time.Duration, act func
 		return errNotBegun
 	case err != nil:
 		return err
-	case ask.Watch:
+	case ask.Watch && !t.sleeps():
 		return act(ctx, &Page{t})
 	}
 	t, release, err := e.take(ctx, t)
 	if err != nil {
 		return err
 	}
+	release = sync.OnceFunc(release)
 	defer release()
 	if err = t.wake(ctx); err == nil {
+		if ask.Watch {
+			release()
+			return act(ctx, &Page{t})
+		}
 		err = act(ctx, &Page{t})
 	}
 	if ctx.Err() != nil {

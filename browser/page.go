@@ -23,6 +23,13 @@ func (t *tab) wake(ctx context.Context) error {
 	return nil
 }
 
+// sleeps tells whether there is something for wake to open.
+func (t *tab) sleeps() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.asleep != ""
+}
+
 // errOf is err if the time is over.
 func errOf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
