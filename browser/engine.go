@@ -211,6 +211,8 @@ func (e *engine) attached(params json.RawMessage) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.tabs) >= maxTabs+e.spare { // a page that opens one after the other
+		// It waits for us, and whoever opened it with it.
+		e.conn.post(p.Session, "Runtime.runIfWaitingForDebugger", nil)
 		e.conn.post("", "Target.closeTarget", object{"targetId": p.Target.ID})
 		return
 	}
