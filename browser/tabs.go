@@ -19,11 +19,10 @@ type Tab struct {
 // stopped because nobody used it they are those that will be there again, after
 // its death none.
 func (b *Browser) Tabs(ctx context.Context) ([]Tab, error) {
-	b.mu.Lock()
-	e, kept := b.engine, b.kept.tabs
-	b.mu.Unlock()
+	var kept []Tab
+	e, err := b.stopped(ctx, func() { kept = append([]Tab{}, b.kept.tabs...) })
 	if e == nil {
-		return append([]Tab{}, kept...), nil
+		return kept, err
 	}
 	if !e.alive() {
 		return []Tab{}, nil
@@ -164,31 +163,36 @@ func (b *Browser) ActivateTab(ctx context.Context, id string) (Tab, error) {
 // asleep changes the list of tabs that will be there again, if Chrome was stopped
 // because nobody used it and the tab, at i, is among them.
 func (b *Browser) asleep(ctx context.Context, id string, change func(tabs []Tab, i int) []Tab) (done bool, err error) {
-	kept := func() int {
-		if b.engine != nil {
-			return -1
+	_, err = b.stopped(ctx, func() {
+		if i := slices.IndexFunc(b.kept.tabs, func(t Tab) bool { return t.ID == id }); i >= 0 {
+			b.kept.tabs, done = change(slices.Clone(b.kept.tabs), i), true
 		}
-		return slices.IndexFunc(b.kept.tabs, func(t Tab) bool { return t.ID == id })
-	}
+	})
+	return done, err
+}
+
+// stopped calls act, with mu held, if Chrome does not run, and returns it
+// otherwise. A stop under way is waited for, since only then it is known what
+// will be there again, and so is a start.
+func (b *Browser) stopped(ctx context.Context, act func()) (*engine, error) {
 	b.mu.Lock()
-	i := kept()
+	e := b.engine
 	b.mu.Unlock()
-	if i < 0 {
-		return false, nil
+	if e != nil {
+		return e, nil
 	}
 	select {
 	case b.change <- struct{}{}:
 	case <-ctx.Done():
-		return false, known(ctx.Err())
+		return nil, known(ctx.Err())
 	}
 	defer func() { <-b.change }()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if i = kept(); i < 0 { // it has been started meanwhile
-		return false, nil
+	if b.engine == nil {
+		act()
 	}
-	b.kept.tabs = change(slices.Clone(b.kept.tabs), i)
-	return true, nil
+	return b.engine, nil
 }
 
 // find is an open page of the running Chrome.
