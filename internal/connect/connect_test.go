@@ -116,6 +116,39 @@ func TestJSONIsReadAsProto3SaysIt(t *testing.T) {
 	}
 }
 
+func TestMessageOfTooManyValuesIsRefusedBeforeItIsHeld(t *testing.T) {
+	many := strings.Repeat(`"",`, maxValues)
+	distinct := new(strings.Builder)
+	var words, vars []byte
+	for i := range maxValues + 1 {
+		fmt.Fprintf(distinct, `"%x":"",`, i)
+		words = append(words, 0x52, 0)
+		vars = append(vars, 0x5a, 5, 0x0a, 3, byte(i), byte(i>>7)&0x7f, byte(i>>14))
+		vars[len(vars)-3] &= 0x7f
+	}
+	for name, text := range map[string]string{
+		"a list":          `{"words":[` + many + `""]}`,
+		"a map":           `{"vars":{` + distinct.String() + `"x":""}}`,
+		"unknown members": `{` + distinct.String() + `"x":""}`,
+		"nested lists":    `{"x":` + strings.Repeat("[[],", maxValues/2) + `1`,
+		"behind a string": `{"text":"a\\\"b\\\\","words":[` + many + `""]}`,
+	} {
+		if err := readJSON([]byte(text), &message{}); !errors.Is(err, errTooMany) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	for name, wire := range map[string][]byte{"words": words, "vars": vars} {
+		if err := readBinary(wire, &message{}); !errors.Is(err, errTooMany) {
+			t.Errorf("binary %s: got %v", name, err)
+		}
+	}
+	long := `{"text":"` + strings.Repeat(`,{[\"`, maxValues) + `"}`
+	var m message
+	if err := readJSON([]byte(long), &m); err != nil || len(m.Text) != 4*maxValues {
+		t.Errorf("a long text: %d, %v", len(m.Text), err)
+	}
+}
+
 type echoServer struct {
 	url    string
 	admits error
