@@ -71,6 +71,22 @@ func TestBodyThatBreaksOffChangesNothing(t *testing.T) {
 	}
 }
 
+func TestUntidyPathIsNeverRedirected(t *testing.T) {
+	r := newRig(t, `{}`)
+	for path, want := range map[string]string{
+		"//health": "204", "/health/": "204", "/x/../health": "404", "/./health": "404", "/": "404", "//": "404", "/files//compose": "404",
+	} {
+		got := r.exchange("GET "+path+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", false)
+		if !strings.HasPrefix(got, "HTTP/1.1 "+want+" ") {
+			t.Errorf("%s: got %q, want %s", path, got, want)
+		}
+	}
+	got := r.exchange("POST //process.Process/List HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}", false)
+	if !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+		t.Errorf("a call behind two slashes: got %q", got)
+	}
+}
+
 func TestPlainRoutesTakeOneJSONObjectOfBoundedSize(t *testing.T) {
 	r := newRig(t, `{"endpoints":{"files_upload_stream":{"limits":{"max_request_bytes":100}},"envd_init":{"limits":{"max_request_bytes":100}}}}`)
 	long := `{"x":"` + strings.Repeat("y", 200) + `"}`

@@ -13,9 +13,9 @@ import (
 )
 
 // routes adds the plain HTTP routes.
-func (s *Server) routes(mux *http.ServeMux) {
+func (s *Server) routes(table routes) {
 	plain := func(path string, methods map[string]http.HandlerFunc) {
-		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+		table[path] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if h := methods[r.Method]; h != nil {
 				h(w, r)
 				return

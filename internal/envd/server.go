@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -105,9 +106,9 @@ func (s *Server) facts() *host.Host {
 
 // Handler serves the listener.
 func (s *Server) Handler() http.Handler {
-	mux := http.NewServeMux()
+	table := routes{}
 	rpc := func(service, method, id string, make func(*connect.Options) http.Handler) {
-		mux.Handle("/"+service+"/"+method, make(&connect.Options{Admit: s.admit(id), Explain: s.explain}))
+		table["/"+service+"/"+method] = make(&connect.Options{Admit: s.admit(id), Explain: s.explain})
 	}
 	const process, filesystem = "process.Process", "filesystem.Filesystem"
 	rpc(process, "List", "process_list", func(o *connect.Options) http.Handler { return connect.Unary(o, s.listProcesses) })
@@ -127,8 +128,23 @@ func (s *Server) Handler() http.Handler {
 	rpc(filesystem, "CreateWatcher", "files_watch", func(o *connect.Options) http.Handler { return connect.Unary(o, s.createWatcher) })
 	rpc(filesystem, "GetWatcherEvents", "files_watch", func(o *connect.Options) http.Handler { return connect.Unary(o, s.watcherEvents) })
 	rpc(filesystem, "RemoveWatcher", "files_watch", func(o *connect.Options) http.Handler { return connect.Unary(o, s.removeWatcher) })
-	s.routes(mux)
-	return s.front(mux)
+	s.routes(table)
+	return s.front(table)
+}
+
+// routes are the handlers by path. The library's own table would answer a path
+// it finds untidy with a redirect, which callers refuse or follow without what
+// they had sent.
+type routes map[string]http.Handler
+
+// ServeHTTP implements [http.Handler]. Slashes at both ends count as one.
+func (t routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := t["/"+strings.Trim(r.URL.Path, "/")]
+	if h == nil {
+		http.NotFound(w, r)
+		return
+	}
+	h.ServeHTTP(w, r)
 }
 
 // front does what comes before any route: the request's id, the bounds of its
