@@ -58,7 +58,8 @@ type Options struct {
 // watchers. Its methods are safe together.
 type Server struct {
 	Options
-	self *launch.User // whom the server runs as
+	self         *launch.User // whom the server runs as
+	ownIsDefault bool         // and whom calls without a name mean, unless /init says otherwise
 
 	hostOnce sync.Once
 	host     *host.Host
@@ -78,10 +79,13 @@ func New(o Options) (*Server, error) {
 	}
 	s.self = ownUser()
 	s.init = initState{user: o.User, workdir: o.Workdir}
+	s.ownIsDefault = true
 	if o.User != "" {
-		if _, err := launch.LookupUser(o.User); err != nil {
+		u, err := launch.LookupUser(o.User)
+		if err != nil {
 			return nil, fmt.Errorf("user %q: %w", o.User, err)
 		}
+		s.ownIsDefault = u.IDs.UID == s.self.IDs.UID
 	}
 	return s, nil
 }
