@@ -18,7 +18,7 @@ func TestRemovedWatcherIsForgotten(t *testing.T) {
 	id := out["watcherId"].(string)
 	gone := make(chan struct{})
 	r.s.mu.Lock()
-	runtime.SetFinalizer(r.s.watchers[id], func(*watcher) { close(gone) })
+	runtime.AddCleanup(r.s.watchers[id], func(gone chan struct{}) { close(gone) }, gone)
 	r.s.mu.Unlock()
 	if _, failed := r.rpc("filesystem.Filesystem/RemoveWatcher", fmt.Sprintf(`{"watcherId":%q}`, id)); failed != "" {
 		t.Fatal(failed)
