@@ -155,8 +155,12 @@ func unpack(data []byte, most int64) ([]byte, error) {
 	return text, nil
 }
 
+// ErrTooLarge is the cause of the failure of a call with a message beyond
+// [Call.MaxMessage].
+var ErrTooLarge = errors.New("connect: the message is too large")
+
 func tooLarge(most int64) *Error {
-	return Errorf(ResourceExhausted, "payload_too_large: a message may have %d bytes", most)
+	return &Error{Code: ResourceExhausted, Msg: fmt.Sprintf("payload_too_large: a message may have %d bytes", most), Err: ErrTooLarge}
 }
 
 // bodyError is a body that breaks off, or does not come within the call's time.
