@@ -206,14 +206,14 @@ func (c *Call) openBody() error {
 }
 
 // ignoreBody reads a body away that the endpoint has no use for: until its end
-// was seen the library does not watch for a peer that leaves. Only a long one
-// is left unread; the answer then closes the connection.
+// was seen the library does not watch for a peer that leaves. Only one that is
+// longer than what is thrown away after an early answer is refused.
 func (c *Call) ignoreBody() error {
 	if c.w.body.ended() {
 		return nil
 	}
-	c.w.body.left, c.w.body.tooBig = smallBody, TooLarge(smallBody, "Request body too large; limit is %d", smallBody)
-	if c.R.ContentLength > smallBody {
+	c.w.body.left, c.w.body.tooBig = drainBytes, TooLarge(drainBytes, "Request body too large; limit is %d", drainBytes)
+	if c.R.ContentLength > drainBytes {
 		return c.w.body.tooBig
 	}
 	_, err := io.Copy(io.Discard, c.w.body)

@@ -12,6 +12,7 @@ import (
 // request returned is the one to go on with.
 func Greet(w http.ResponseWriter, r *http.Request) (*http.Request, *Error) {
 	r = withRequestID(w.Header(), r)
+	closeAfter(w.Header(), r)
 	return r, headError(r)
 }
 

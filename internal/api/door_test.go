@@ -329,6 +329,21 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	}
 }
 
+func TestBodyOfAGetIsPassedOver(t *testing.T) {
+	d := openDoor(t, doorOptions{})
+	for _, path := range []string{"/health", "/p/x"} {
+		c := d.dial()
+		r := bufio.NewReader(c)
+		long := strings.Repeat("x", 300<<10)
+		_, _ = io.WriteString(c, fmt.Sprintf("GET %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", path, len(long), long)+get(path))
+		for i := range 2 {
+			if got := readReply(t, r, "GET"); got.status != 200 {
+				t.Errorf("%s, answer %d: got %d %s, want 200", path, i, got.status, got.body)
+			}
+		}
+	}
+}
+
 func TestOversizeBodyGetsIts413WhileItIsStillSent(t *testing.T) {
 	d := openDoor(t, doorOptions{})
 	const size = 20 << 20

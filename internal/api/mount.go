@@ -75,6 +75,16 @@ func withRequestID(h http.Header, r *http.Request) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
 }
 
+// closeAfter makes the answer the last of its connection where what follows on
+// it cannot be trusted: the library drops a Content-Length beside chunked
+// coding, and in HTTP/1.0 it passes over chunked coding without a trace, so a
+// second request could be hidden in the body.
+func closeAfter(h http.Header, r *http.Request) {
+	if len(r.TransferEncoding) > 0 || !r.ProtoAtLeast(1, 1) {
+		h.Set("Connection", "close")
+	}
+}
+
 var validRequestID = lazyregexp.New(`^[A-Za-z0-9._-]{1,128}$`)
 
 // front does what comes before any row: request id, bounds of the head,
@@ -90,12 +100,7 @@ func (g *Gate) front(mux *chi.Mux) http.Handler {
 		} else {
 			w.body = &bodyReader{src: http.NoBody, rc: w.rc, eof: true}
 		}
-		if len(r.TransferEncoding) > 0 || !r.ProtoAtLeast(1, 1) {
-			// The library drops a Content-Length beside chunked coding, and in
-			// HTTP/1.0 it passes over chunked coding without a trace; what
-			// follows on such a connection cannot be trusted.
-			w.Header().Set("Connection", "close")
-		}
+		closeAfter(w.Header(), r)
 		defer g.contain(w, r)
 		if e := headError(r); e != nil {
 			writeError(w, r, "", e)

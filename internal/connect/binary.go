@@ -108,6 +108,9 @@ func (p *plan) readBinary(b []byte, v reflect.Value) error {
 		if f == nil || f.kind.wire() != int(key&7) {
 			continue // unknown, as far as we are concerned
 		}
+		if (f.repeated || f.kind == kindMap) && v.Field(f.index).Len() >= maxValues {
+			return errTooMany
+		}
 		p.clearOthers(f, v)
 		if err := f.readBinary(raw, num, v); err != nil {
 			return err

@@ -6,7 +6,9 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -119,6 +121,39 @@ func TestJSONIsReadAsProto3SaysIt(t *testing.T) {
 	}
 }
 
+func TestMessageOfTooManyValuesIsRefusedBeforeItIsHeld(t *testing.T) {
+	many := strings.Repeat(`"",`, maxValues)
+	distinct := new(strings.Builder)
+	var words, vars []byte
+	for i := range maxValues + 1 {
+		fmt.Fprintf(distinct, `"%x":"",`, i)
+		words = append(words, 0x52, 0)
+		vars = append(vars, 0x5a, 5, 0x0a, 3, byte(i), byte(i>>7)&0x7f, byte(i>>14))
+		vars[len(vars)-3] &= 0x7f
+	}
+	for name, text := range map[string]string{
+		"a list":          `{"words":[` + many + `""]}`,
+		"a map":           `{"vars":{` + distinct.String() + `"x":""}}`,
+		"unknown members": `{` + distinct.String() + `"x":""}`,
+		"nested lists":    `{"x":` + strings.Repeat("[[],", maxValues/2) + `1`,
+		"behind a string": `{"text":"a\\\"b\\\\","words":[` + many + `""]}`,
+	} {
+		if err := readJSON([]byte(text), &message{}); !errors.Is(err, errTooMany) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	for name, wire := range map[string][]byte{"words": words, "vars": vars} {
+		if err := readBinary(wire, &message{}); !errors.Is(err, errTooMany) {
+			t.Errorf("binary %s: got %v", name, err)
+		}
+	}
+	long := `{"text":"` + strings.Repeat(`,{[\"`, maxValues) + `"}`
+	var m message
+	if err := readJSON([]byte(long), &m); err != nil || len(m.Text) != 4*maxValues {
+		t.Errorf("a long text: %d, %v", len(m.Text), err)
+	}
+}
+
 type echoServer struct {
 	url    string
 	admits error
@@ -148,6 +183,14 @@ func newEcho(t *testing.T) *echoServer {
 		}
 		_, err := echo(ctx, c, in)
 		return err
+	}))
+	mux.Handle("/patient", ServerStream(opts, func(ctx context.Context, _ *Call, in *message, out Sender[message]) error {
+		select {
+		case <-ctx.Done(): // the peer is still there: this is no end of the call
+			return context.Cause(ctx)
+		case <-time.After(100 * time.Millisecond):
+			return out.Send(in)
+		}
 	}))
 	mux.Handle("/up", ClientStream(opts, func(_ context.Context, _ *Call, in Receiver[message]) (*message, error) {
 		sum := &message{}
@@ -317,6 +360,37 @@ func TestTimeouts(t *testing.T) {
 		if _, ok := parseTimeout(text, false); ok {
 			t.Errorf("%q was read", text)
 		}
+	}
+}
+
+func TestSilentPeerDoesNotOutlastItsTimeLimit(t *testing.T) {
+	s := newEcho(t)
+	for name, c := range map[string]struct{ path, kind, begun, want string }{
+		"a message half sent":   {"/unary", "application/json", "{", `"deadline_exceeded"`},
+		"a stream never begun":  {"/up", "application/connect+json", "", `"deadline_exceeded"`},
+		"a stream not ended":    {"/up", "application/connect+json", envelope(0, "{}"), `"deadline_exceeded"`},
+		"an envelope half sent": {"/down", "application/connect+json", "\x00\x00", `"deadline_exceeded"`},
+		"gRPC":                  {"/up", "application/grpc-web+json", "", "grpc-status: 4"},
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: 100\r\nConnect-Timeout-Ms: 50\r\nGrpc-Timeout: 50m\r\n\r\n%s", c.path, c.kind, c.begun)
+		answer, err := io.ReadAll(conn)
+		_ = conn.Close()
+		if err != nil || !strings.Contains(string(answer), c.want) {
+			t.Errorf("%s: got %q, %v; want %s", name, answer, err, c.want)
+		}
+	}
+}
+
+func TestTimeLimitOfTheBodyIsNotThatOfThePeer(t *testing.T) {
+	s := newEcho(t)
+	resp, text := s.post(t, "/patient", "application/connect+json", envelope(0, `{"text":"x"}`), "Connect-Timeout-Ms", "50")
+	if resp.StatusCode != http.StatusOK || !strings.Contains(text, `"x"`) || strings.Contains(text, "error") {
+		t.Errorf("got %d %q", resp.StatusCode, text)
 	}
 }
 

@@ -211,6 +211,8 @@ func (c *Call) readHead() *Error {
 		return Errorf(DeadlineExceeded, "the time limit is over")
 	}
 	c.timeout, c.timed = d, true
+	// A peer that does not send what it has begun must not outlast its limit.
+	_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(d))
 	return nil
 }
 
@@ -243,6 +245,9 @@ func parseTimeout(text string, grpc bool) (time.Duration, bool) {
 func (c *Call) readOnly(m any) error {
 	if c.protocol == connectUnary {
 		text, err := readAll(c.R.Body, c.MaxMessage)
+		if err == nil {
+			c.bodyEnded()
+		}
 		if err == nil && c.packed {
 			text, err = unpack(text, c.MaxMessage)
 		}
@@ -264,12 +269,25 @@ func (c *Call) readOnly(m any) error {
 	} else if !errors.Is(err, io.EOF) {
 		return bodyError(err)
 	}
+	c.bodyEnded()
 	return nil
+}
+
+// bodyEnded lifts the time limit of the body once its end was seen: the library
+// then reads on to notice a peer that leaves, and a deadline would look like
+// one.
+func (c *Call) bodyEnded() {
+	if c.timed {
+		_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{})
+	}
 }
 
 // next reads the next message of a stream; io.EOF is its end.
 func (c *Call) next(m any) error {
 	flags, text, err := readEnvelope(c.R.Body, c.MaxMessage)
+	if errors.Is(err, io.EOF) {
+		c.bodyEnded()
+	}
 	if err != nil {
 		return err
 	}

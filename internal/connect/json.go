@@ -107,7 +107,53 @@ func readJSON(text []byte, v any) error {
 	if !utf8.Valid(text) {
 		return errors.New("the message is not UTF-8")
 	}
+	if manyValues(text) {
+		return errTooMany
+	}
 	return planOf(reflect.TypeOf(v).Elem()).readJSON(text, reflect.ValueOf(v).Elem())
+}
+
+// maxValues bounds the values of one message. Three bytes of text can make more
+// than a hundred of memory: without it one message of the largest size takes
+// gigabytes, whoever sends it.
+const maxValues = 200_000
+
+var errTooMany = fmt.Errorf("the message has more than %d values", maxValues)
+
+// manyValues tells whether a text could have more than maxValues values if it
+// is JSON: each begins the text or follows one of three characters. It costs
+// nothing but the look.
+func manyValues(text []byte) bool {
+	if len(text) <= maxValues {
+		return false
+	}
+	n := 0
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case ',', '[', '{':
+			if n++; n > maxValues {
+				return true
+			}
+		case '"':
+			i = endOfString(text, i+1)
+		}
+	}
+	return false
+}
+
+// endOfString is where the string that goes on at i has its closing quote.
+func endOfString(text []byte, i int) int {
+	for i < len(text) {
+		at := bytes.IndexAny(text[i:], `"\\`)
+		if at < 0 {
+			break
+		}
+		if i += at; text[i] == '"' {
+			return i
+		}
+		i += 2
+	}
+	return len(text)
 }
 
 func (p *plan) readJSON(text []byte, v reflect.Value) error {

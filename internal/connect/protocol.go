@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 )
@@ -160,14 +161,21 @@ func unpack(data []byte, most int64) ([]byte, error) {
 	return text, nil
 }
 
+// ErrTooLarge is the cause of the failure of a call with a message beyond
+// [Call.MaxMessage].
+var ErrTooLarge = errors.New("connect: the message is too large")
+
 func tooLarge(most int64) *Error {
-	return Errorf(ResourceExhausted, "payload_too_large: a message may have %d bytes", most)
+	return &Error{Code: ResourceExhausted, Msg: fmt.Sprintf("payload_too_large: a message may have %d bytes", most), Err: ErrTooLarge}
 }
 
-// bodyError is a body that breaks off.
+// bodyError is a body that breaks off, or does not come within the call's time.
 func bodyError(err error) error {
-	if errors.Is(err, context.Canceled) {
+	switch {
+	case errors.Is(err, context.Canceled):
 		return err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &Error{Code: DeadlineExceeded, Msg: "the time limit is over", Err: err}
 	}
 	return &Error{Code: InvalidArgument, Msg: "the body ended early", Err: err}
 }

@@ -3,7 +3,6 @@ package envd
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"net/http"
 	"path"
 	"strings"
@@ -55,10 +54,7 @@ func outcome(e *connect.Error) (status int, code string) {
 	if e == nil {
 		return http.StatusOK, ""
 	}
-	if d, ok := errors.AsType[*policy.Denied](e.Err); ok {
-		return e.Code.Status(), string(d.Code)
-	}
-	return e.Code.Status(), ""
+	return e.Code.Status(), codeOf(e)
 }
 
 // basicUser is the user that the Authorization header names, "" for none.

@@ -48,7 +48,6 @@ var failures = []struct {
 	{pty.ErrEnded, connect.NotFound},
 	{pty.ErrUnknown, connect.NotFound},
 	{pty.ErrInvalid, connect.InvalidArgument},
-	{pty.ErrLimit, connect.ResourceExhausted},
 	{pty.ErrLagged, connect.ResourceExhausted},
 	{proc.ErrLagged, connect.ResourceExhausted},
 	{proc.ErrInputFull, connect.DeadlineExceeded},
@@ -73,10 +72,13 @@ func (s *Server) explain(err error) *connect.Error {
 		return denied(d)
 	}
 	if e, ok := errors.AsType[*proc.LimitError](err); ok {
-		return &connect.Error{Code: connect.ResourceExhausted, Msg: "process_limit: " + e.Error(), Err: err}
+		return &connect.Error{Code: connect.ResourceExhausted, Msg: processLimit + ": " + e.Error(), Err: err}
 	}
 	if e, ok := errors.AsType[*guardfs.TooLargeError](err); ok {
-		return &connect.Error{Code: connect.ResourceExhausted, Msg: "payload_too_large: the limit is " + strconv.FormatInt(e.Limit, 10) + " bytes", Err: err}
+		return &connect.Error{Code: connect.ResourceExhausted, Msg: payloadTooLarge + ": the limit is " + strconv.FormatInt(e.Limit, 10) + " bytes", Err: err}
+	}
+	if errors.Is(err, pty.ErrLimit) {
+		return &connect.Error{Code: connect.ResourceExhausted, Msg: sessionLimit + ": " + err.Error(), Err: err}
 	}
 	for _, f := range failures {
 		if errors.Is(err, f.is) {

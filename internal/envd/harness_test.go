@@ -69,6 +69,12 @@ func (l *lines) String() string {
 // newRig serves under a policy document; the base directory is the boundary.
 func newRig(t *testing.T, document string, env ...string) *rig {
 	t.Helper()
+	return newRigAs(t, "", document, env...)
+}
+
+// newRigAs is newRig with a user that calls work as which name nobody.
+func newRigAs(t *testing.T, user, document string, env ...string) *rig {
+	t.Helper()
 	r := &rig{t: t, base: t.TempDir(), audit: &lines{}, stopping: make(chan struct{})}
 	log := slog.New(slog.DiscardHandler)
 	procs, err := proc.New(proc.Options{})
@@ -98,7 +104,7 @@ func newRig(t *testing.T, document string, env ...string) *rig {
 		BodyTimeout: time.Minute, Stopping: r.stopping,
 	}
 	r.s, err = New(Options{
-		Gate: gate, Processes: r.rooms.Background, Terminals: terminals, Watches: hub, Env: r.rooms.Env,
+		User: user, Gate: gate, Processes: r.rooms.Background, Terminals: terminals, Watches: hub, Env: r.rooms.Env,
 		Confined: true, ReplayBytes: 1 << 20,
 	})
 	if err != nil {

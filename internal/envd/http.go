@@ -9,13 +9,17 @@ import (
 	"time"
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/api"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/connect"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
+	"github.com/agent-sandbox/agent-sandbox-server/pty"
 )
 
 // routes adds the plain HTTP routes.
-func (s *Server) routes(mux *http.ServeMux) {
+func (s *Server) routes(table routes) {
 	plain := func(path string, methods map[string]http.HandlerFunc) {
-		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+		table[path] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if h := methods[r.Method]; h != nil {
 				h(w, r)
 				return
@@ -69,13 +73,33 @@ func (s *Server) fail(w http.ResponseWriter, err error) int {
 	return status
 }
 
-// codeOf is the machine's word for a refusal, for audit.
+// Words for what a limit refuses, where no rule of the policy is the cause.
+const (
+	payloadTooLarge = "payload_too_large"
+	processLimit    = "process_limit"
+	sessionLimit    = "session_limit"
+)
+
+// codeOf is the machine's word for a refusal, for audit: the one that the HTTP
+// listener has for it.
 func codeOf(err error) string {
 	if d, ok := errors.AsType[*policy.Denied](err); ok {
 		return string(d.Code)
 	}
 	if e, ok := errors.AsType[*api.Error](err); ok {
 		return e.Code
+	}
+	if _, ok := errors.AsType[*guardfs.TooLargeError](err); ok || errors.Is(err, connect.ErrTooLarge) {
+		return payloadTooLarge
+	}
+	if _, ok := errors.AsType[*proc.LimitError](err); ok {
+		return processLimit
+	}
+	if errors.Is(err, pty.ErrLimit) {
+		return sessionLimit
+	}
+	if e, ok := errors.AsType[*connect.Error](err); ok && e.Code == connect.Unauthenticated {
+		return string(policy.Unauthorized)
 	}
 	return ""
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/api"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/connect"
@@ -40,11 +41,11 @@ func (s *Server) settings() initState {
 // initRequest is the body of /init. Members that are not here are E2B's own
 // business and ignored.
 type initRequest struct {
-	EnvVars     map[string]string `json:"envVars"`
-	AccessToken *string           `json:"accessToken"`
-	Timestamp   *time.Time        `json:"timestamp"`
-	User        *string           `json:"defaultUser"`
-	Workdir     *string           `json:"defaultWorkdir"`
+	EnvVars     map[string]string
+	AccessToken *string
+	Timestamp   *time.Time
+	User        *string
+	Workdir     *string
 }
 
 const maxInitBody = 10 << 20
@@ -92,17 +93,37 @@ func readInit(w http.ResponseWriter, r *http.Request, c *api.Call) (in initReque
 	if n, ok := c.Rule.Int("max_request_bytes"); ok {
 		most = n
 	}
+	return in, readObject(w, r, most, map[string]any{
+		"envVars": &in.EnvVars, "accessToken": &in.AccessToken, "timestamp": &in.Timestamp,
+		"defaultUser": &in.User, "defaultWorkdir": &in.Workdir,
+	})
+}
+
+// readObject reads a body of at most most bytes to its announced end and then
+// the members that have a place in into; an empty body has none. A body that
+// breaks off is refused even where what came of it makes sense.
+func readObject(w http.ResponseWriter, r *http.Request, most int64, into map[string]any) error {
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return in, api.TooLarge(most, "Request body too large; limit is %d", most)
+		return api.TooLarge(most, "Request body too large; limit is %d", most)
 	}
-	if err != nil || len(text) == 0 {
-		return in, err
+	if err != nil {
+		return &connect.Error{Code: connect.InvalidArgument, Msg: "the body ended early", Err: err}
 	}
-	if err := json.Unmarshal(text, &in); err != nil {
-		return in, connect.Errorf(connect.InvalidArgument, "the body is not a JSON object of /init")
+	if len(text) == 0 {
+		return nil
 	}
-	return in, nil
+	notObject := connect.Errorf(connect.InvalidArgument, "the body is not a JSON object of %s", r.URL.Path)
+	var members map[string]json.RawMessage // names are told apart by case, as everywhere
+	if err := json.Unmarshal(text, &members); err != nil || members == nil || !utf8.Valid(text) {
+		return notObject
+	}
+	for name, to := range into {
+		if raw, ok := members[name]; ok && json.Unmarshal(raw, to) != nil {
+			return notObject
+		}
+	}
+	return nil
 }
 
 // applyInit judges all that is asked for and then sets it in one step.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,7 +58,8 @@ type Options struct {
 // watchers. Its methods are safe together.
 type Server struct {
 	Options
-	self *launch.User // whom the server runs as
+	self         *launch.User // whom the server runs as
+	ownIsDefault bool         // and whom calls without a name mean, unless /init says otherwise
 
 	hostOnce sync.Once
 	host     *host.Host
@@ -77,10 +79,13 @@ func New(o Options) (*Server, error) {
 	}
 	s.self = ownUser()
 	s.init = initState{user: o.User, workdir: o.Workdir}
+	s.ownIsDefault = true
 	if o.User != "" {
-		if _, err := launch.LookupUser(o.User); err != nil {
+		u, err := launch.LookupUser(o.User)
+		if err != nil {
 			return nil, fmt.Errorf("user %q: %w", o.User, err)
 		}
+		s.ownIsDefault = u.IDs.UID == s.self.IDs.UID
 	}
 	return s, nil
 }
@@ -105,9 +110,9 @@ func (s *Server) facts() *host.Host {
 
 // Handler serves the listener.
 func (s *Server) Handler() http.Handler {
-	mux := http.NewServeMux()
+	table := routes{}
 	rpc := func(service, method, id string, make func(*connect.Options) http.Handler) {
-		mux.Handle("/"+service+"/"+method, make(&connect.Options{Admit: s.admit(id), Explain: s.explain}))
+		table["/"+service+"/"+method] = make(&connect.Options{Admit: s.admit(id), Explain: s.explain})
 	}
 	const process, filesystem = "process.Process", "filesystem.Filesystem"
 	rpc(process, "List", "process_list", func(o *connect.Options) http.Handler { return connect.Unary(o, s.listProcesses) })
@@ -127,8 +132,23 @@ func (s *Server) Handler() http.Handler {
 	rpc(filesystem, "CreateWatcher", "files_watch", func(o *connect.Options) http.Handler { return connect.Unary(o, s.createWatcher) })
 	rpc(filesystem, "GetWatcherEvents", "files_watch", func(o *connect.Options) http.Handler { return connect.Unary(o, s.watcherEvents) })
 	rpc(filesystem, "RemoveWatcher", "files_watch", func(o *connect.Options) http.Handler { return connect.Unary(o, s.removeWatcher) })
-	s.routes(mux)
-	return s.front(mux)
+	s.routes(table)
+	return s.front(table)
+}
+
+// routes are the handlers by path. The library's own table would answer a path
+// it finds untidy with a redirect, which callers refuse or follow without what
+// they had sent.
+type routes map[string]http.Handler
+
+// ServeHTTP implements [http.Handler]. Slashes at both ends count as one.
+func (t routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := t["/"+strings.Trim(r.URL.Path, "/")]
+	if h == nil {
+		http.NotFound(w, r)
+		return
+	}
+	h.ServeHTTP(w, r)
 }
 
 // front does what comes before any route: the request's id, the bounds of its

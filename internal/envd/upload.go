@@ -2,7 +2,6 @@ package envd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -265,9 +264,9 @@ func replaceMetadata(g *guardfs.Guard, full string, attrs map[string]string) map
 
 // composeRequest is the body of /files/compose.
 type composeRequest struct {
-	Sources     []string `json:"source_paths"`
-	Destination string   `json:"destination"`
-	Username    string   `json:"username"`
+	Sources     []string
+	Destination string
+	Username    string
 }
 
 // maxSources is how many files one call may join.
@@ -306,8 +305,9 @@ func (c *call) compose(w http.ResponseWriter, r *http.Request) (out written, err
 		most = n
 	}
 	var in composeRequest
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, most)).Decode(&in); err != nil {
-		return out, connect.Errorf(connect.InvalidArgument, "the body is not a JSON object of /files/compose")
+	err = readObject(w, r, most, map[string]any{"source_paths": &in.Sources, "destination": &in.Destination, "username": &in.Username})
+	if err != nil {
+		return out, err
 	}
 	if len(in.Sources) == 0 || len(in.Sources) > maxSources || in.Destination == "" {
 		return out, connect.Errorf(connect.InvalidArgument, "source_paths (1 to %d) and destination are needed", maxSources)

@@ -31,30 +31,30 @@ func ownUser() *launch.User {
 }
 
 // become decides whom the call works as: the user that is named, else the
-// default one.
+// default one. Where the policy lists users, the server's own is free only
+// while it is what calls without a name mean: a listener that was given a lesser
+// user must not be talked out of it.
 func (c *call) become(name string) error {
 	if name == "" {
 		name = c.s.settings().user
 	}
-	if name == "" || name == c.s.self.Name {
-		c.user = c.s.self
-		return nil
+	if name == "" {
+		name = c.s.User
 	}
-	u, err := launch.LookupUser(name)
-	if errors.Is(err, launch.ErrUnknownUser) {
-		return connect.Errorf(connect.Unauthenticated, "invalid username: '%s'", name)
+	u := c.s.self
+	if name != "" && name != c.s.self.Name {
+		var err error
+		if u, err = launch.LookupUser(name); errors.Is(err, launch.ErrUnknownUser) {
+			return connect.Errorf(connect.Unauthenticated, "invalid username: '%s'", name)
+		} else if err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
-	if u.IDs.UID == c.s.self.IDs.UID {
-		c.user = u
-		return nil
-	}
-	if c.s.self.IDs.UID != 0 {
+	own := u.IDs.UID == c.s.self.IDs.UID
+	if !own && c.s.self.IDs.UID != 0 {
 		return policy.Refuse(policy.UserNotAllowed, "The server does not run as root and can only work as its own user").Err()
 	}
-	if rule := c.Policy.Rule("process_start"); rule != nil {
+	if rule := c.Policy.Rule("process_start"); rule != nil && !(own && c.s.ownIsDefault) {
 		if allowed, set := rule.Strings("allow_users"); set && !slices.Contains(allowed, name) {
 			return policy.Refuse(policy.UserNotAllowed, "Calls may not work as this user").Err()
 		}

@@ -188,7 +188,8 @@ func (s *Server) watchDir(ctx context.Context, rc *connect.Call, in *watchReques
 type watcher struct {
 	owner string
 	t     *tree
-	life  *time.Timer
+	life  *time.Timer // since the last poll
+	whole *time.Timer // since the start; nil without a limit
 	stop  context.CancelFunc
 	over  chan struct{} // closed when its goroutine has ended
 
@@ -203,6 +204,9 @@ func (w *watcher) end() {
 	w.stop()
 	w.t.l.Close()
 	w.life.Stop()
+	if w.whole != nil {
+		w.whole.Stop() // it would keep all that the watcher holds
+	}
 	<-w.over
 }
 
@@ -215,10 +219,6 @@ func (s *Server) createWatcher(ctx context.Context, _ *connect.Call, in *watchRe
 	id := "w" + rand.Text()
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w := &watcher{owner: c.Identity.ID, t: t, stop: stop, over: make(chan struct{})}
-	life := watcherLife
-	if most := c.window(); most > 0 {
-		time.AfterFunc(most, func() { s.drop(id, w) })
-	}
 	s.mu.Lock()
 	mine := 0
 	for _, other := range s.watchers {
@@ -232,7 +232,11 @@ func (s *Server) createWatcher(ctx context.Context, _ *connect.Call, in *watchRe
 		t.l.Close()
 		return nil, connect.Errorf(connect.ResourceExhausted, "too many watchers; the limit is %d", watchersMax)
 	}
-	w.life = time.AfterFunc(life, func() { s.drop(id, w) })
+	drop := func() { s.drop(id, w) } // waits for the lock, so it finds the watcher in its place
+	w.life = time.AfterFunc(watcherLife, drop)
+	if most := c.window(); most > 0 {
+		w.whole = time.AfterFunc(most, drop)
+	}
 	s.watchers[id] = w
 	s.mu.Unlock()
 	go w.gather(running)
