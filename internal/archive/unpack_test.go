@@ -631,3 +631,64 @@ func TestLinksDoNotOutliveAFailure(t *testing.T) {
 		t.Error("written before the twin was seen")
 	}
 }
+
+// One wrong byte in a download, or the last bytes missing, and a file came out
+// with another content and the answer was 200: the checksum of a compressed tar
+// stands behind the end of the tar.
+func TestADamagedByteIsNotUnpacked(t *testing.T) {
+	y := newYard(t)
+	noise := make([]byte, 2000)
+	for i := range noise {
+		noise[i] = byte(i * i >> 3)
+	}
+	tarred := y.tar(file("a", string(noise)))
+	for format, data := range map[Format][]byte{TarGz: gz(tarred), TarZst: zst(tarred)} {
+		o := unpacking()
+		if _, err := y.unpack(data, o); err != nil {
+			t.Fatal(err)
+		}
+		y.must(os.RemoveAll(y.path("o")))
+		for _, cut := range []int{1, 3, 4, 7, 8, 9, 20} {
+			if _, err := y.unpack(data[:len(data)-cut], o); !errors.Is(err, ErrInvalid) {
+				t.Errorf("%s without its last %d bytes: %v", format, cut, err)
+			}
+		}
+		for at := len(data) / 3; at < len(data); at += 7 {
+			bad := bytes.Clone(data)
+			bad[at] ^= 0x10
+			_, err := y.unpack(bad, o)
+			got, _ := os.ReadFile(y.path("o/a"))
+			switch {
+			case err == nil && bytes.Equal(got, noise): // a bit that stands for nothing
+			case !errors.Is(err, ErrInvalid) || got != nil:
+				t.Errorf("%s with byte %d of %d changed: %v, %d bytes written", format, at, len(data), err, len(got))
+			}
+			y.must(os.RemoveAll(y.path("o")))
+		}
+	}
+}
+
+// A gzip file may have several parts, and padding behind the last.
+func TestGzipInPartsAndWithPadding(t *testing.T) {
+	y := newYard(t)
+	tarred := y.tar(file("a", "text"))
+	whole := gz(tarred)
+	parts := append(append(gz(tarred[:700]), gz(nil)...), gz(tarred[700:])...)
+	for what, data := range map[string][]byte{
+		"whole": whole, "parts": parts,
+		"zeros":  append(bytes.Clone(whole), make([]byte, 5000)...),
+		"a zero": append(bytes.Clone(parts), 0),
+		"junk":   append(bytes.Clone(whole), "\x1fjunk"...),
+	} {
+		y.must(os.RemoveAll(y.path("o")))
+		if _, err := y.unpack(data, unpacking()); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if got, err := os.ReadFile(y.path("o/a")); err != nil || string(got) != "text" {
+			t.Errorf("%s: %q, %v", what, got, err)
+		}
+	}
+	if _, err := y.unpack(append(parts[:len(parts):len(parts)], whole[:12]...), unpacking()); !errors.Is(err, ErrInvalid) {
+		t.Errorf("with a part cut off: %v", err)
+	}
+}
