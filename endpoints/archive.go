@@ -52,7 +52,7 @@ func (s *Server) archiveFiles(ctx context.Context, c *api.Call, in archiveIn) (a
 	if raw {
 		return &rawArchive{plan}, nil
 	}
-	packed := &counted{}
+	packed := &counted{guard: c.Guard(nil)}
 	skipped, err := plan.Write(ctx, packed)
 	if err != nil {
 		packed.close()

@@ -131,6 +131,7 @@ var fileProblems = []struct {
 }{
 	{guardfs.ErrChecksum, Error{Status: 422, Type: "ValueError", Code: "checksum_mismatch", Msg: "The content does not have the checksum given"}},
 	{guardfs.ErrBadCursor, Error{Status: 400, Type: "ValueError", Msg: "Invalid 'after'", NoEndpoint: true}},
+	{guardfs.ErrNoTemp, Error{Status: 500, Type: "OSError", Code: "io_error", Msg: "The server has no directory for temporary files"}},
 	{guardfs.ErrNotRegular, Error{Status: 409, Type: "OSError", Code: "not_a_regular_file", Msg: "Not a regular file"}},
 	{guardfs.ErrIsDirectory, Error{Status: 409, Type: "IsADirectoryError", Code: "is_a_directory", Msg: "Is a directory"}},
 	{guardfs.ErrNotDirectory, Error{Status: 409, Type: "NotADirectoryError", Code: "not_a_directory", Msg: "Not a directory"}},

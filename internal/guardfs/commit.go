@@ -173,10 +173,9 @@ func (w *Writer) copyAside(st *unix.Stat_t) error {
 	if now.Ino != st.Ino || now.Dev != st.Dev {
 		return errMoved
 	}
-	if w.old, err = os.CreateTemp("", "unfinished-*"); err != nil {
+	if w.old, err = w.p.g.Unnamed(); err != nil {
 		return err
 	}
-	_ = os.Remove(w.old.Name())
 	_, err = io.Copy(w.old, in)
 	return err
 }

@@ -147,7 +147,9 @@ func (w *Writer) open() error {
 		if w.way == byRename {
 			w.way = byCopy
 		}
-		err = w.openStageElsewhere()
+		if w.stage, err = w.openElsewhere(err); err != nil {
+			return writing("create", p.path, err)
+		}
 	}
 	if err == nil && exists && w.way == byRename {
 		err = w.takeOwner()
@@ -179,16 +181,14 @@ func (w *Writer) openStage() error {
 	return nil
 }
 
-// openStageElsewhere makes an unfinished file without a name in the server's
-// own temporary directory.
-func (w *Writer) openStageElsewhere() error {
-	f, err := os.CreateTemp("", "unfinished-*")
-	if err != nil {
-		return unix.EACCES // what the caller asked for cannot be written
+// openElsewhere makes an unfinished file without a name, outside of a directory
+// that takes none because of why.
+func (w *Writer) openElsewhere(why error) (*os.File, error) {
+	f, err := w.p.g.Unnamed()
+	if errors.Is(err, ErrNoTemp) {
+		return nil, why
 	}
-	_ = os.Remove(f.Name())
-	w.stage = f
-	return nil
+	return f, err
 }
 
 // takeOwner gives the unfinished file the owner of what it will replace. Where
