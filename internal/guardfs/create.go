@@ -110,6 +110,9 @@ func (p *place) replaceable(opt *CreateOptions) error {
 		if opt.NoOverwrite {
 			return errFileExists()
 		}
+		if err := p.writable(); err != nil {
+			return err
+		}
 	}
 	if opt.If == nil {
 		return nil
@@ -118,6 +121,17 @@ func (p *place) replaceable(opt *CreateOptions) error {
 		return opt.If(false, Info{})
 	}
 	return opt.If(true, newInfo(p.path, &p.st))
+}
+
+// writable refuses a file that the system does not let us write. Its directory
+// alone would let us replace it, but whoever took the right to write away meant
+// the content.
+func (p *place) writable() error {
+	err := unix.Faccessat(p.dir, p.name, unix.W_OK, unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EROFS) {
+		return pathError("create", p.path, err)
+	}
+	return nil // what else may be wrong is seen when it is written
 }
 
 // way is how a writer gets its bytes into the file.
