@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"io"
 	"math"
-	"os"
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/api"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
@@ -112,9 +111,9 @@ type stage interface {
 }
 
 // tempStage is a file without a name.
-type tempStage struct{ *os.File }
+type tempStage struct{ *guardfs.Unnamed }
 
-func (t tempStage) Staged() io.Reader { return io.NewSectionReader(t.File, 0, math.MaxInt64) }
+func (t tempStage) Staged() io.Reader { return io.NewSectionReader(t, 0, math.MaxInt64) }
 func (t tempStage) Abort()            { _ = t.Close() }
 
 // add appends bytes; beyond most they are counted and dropped, since the

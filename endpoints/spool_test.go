@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // A container with a read-only root, or an image of nothing but a program, has
@@ -77,5 +79,34 @@ func TestNowhereToPutALongContentIsTheServersTrouble(t *testing.T) {
 	status, out := r.call("POST", "/files/upload-stream", body)
 	if status != http.StatusInternalServerError || out["code"] != "io_error" || strings.Contains(out["error"].(string), "no-such-directory") {
 		t.Errorf("%d %v", status, out)
+	}
+}
+
+// A small /tmp in memory is usual in containers: what did not fit in it was
+// refused for want of space, whatever the disk of the files had.
+func TestASmallTemporaryDirectoryIsNoLimit(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	small := t.TempDir()
+	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("cannot mount: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(small, unix.MNT_DETACH) })
+	t.Setenv("TMPDIR", small)
+	big := make([]byte, 3<<20)
+	_, _ = rand.Read(big)
+	status, out := r.call("POST", "/files/upload-stream", `{"content_base64":"`+base64.StdEncoding.EncodeToString(big)+`","path":"`+r.base+`/up"}`)
+	if status != http.StatusOK {
+		t.Fatalf("%d %v", status, out)
+	}
+	if got, err := os.ReadFile(r.base + "/up"); err != nil || !bytes.Equal(got, big) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	status, out = r.call("POST", "/files/archive", map[string]any{"paths": []string{r.base + "/up"}, "format": "tar"})
+	if status != http.StatusOK {
+		t.Fatalf("%d %.200v", status, out)
+	}
+	packed, err := base64.StdEncoding.DecodeString(out["content_base64"].(string))
+	if err != nil || !bytes.Contains(packed, big) {
+		t.Errorf("an archive of %d bytes, %v", len(packed), err)
 	}
 }

@@ -173,9 +173,11 @@ func (w *Writer) copyAside(st *unix.Stat_t) error {
 	if now.Ino != st.Ino || now.Dev != st.Dev {
 		return errMoved
 	}
-	if w.old, err = w.p.g.Unnamed(); err != nil {
+	u, err := w.p.g.Unnamed()
+	if err != nil {
 		return err
 	}
-	_, err = io.Copy(w.old, in)
+	_, err = io.Copy(u, in)
+	w.old = u.File
 	return err
 }

@@ -198,11 +198,14 @@ func (w *Writer) openStage() error {
 // openElsewhere makes an unfinished file without a name, outside of a directory
 // that takes none because of why.
 func (w *Writer) openElsewhere(why error) (*os.File, error) {
-	f, err := w.p.g.Unnamed()
-	if errors.Is(err, ErrNoTemp) {
+	u, err := w.p.g.Unnamed()
+	switch {
+	case errors.Is(err, ErrNoTemp):
 		return nil, why
+	case err != nil:
+		return nil, err
 	}
-	return f, err
+	return u.File, nil
 }
 
 // takeOwner gives the unfinished file the owner of what it will replace. Where
