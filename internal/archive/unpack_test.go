@@ -624,8 +624,9 @@ func TestLinksDoNotOutliveAFailure(t *testing.T) {
 	if d := cmp.Diff([]string{"a: no link any more", "dir/", "dir/x: 1", "f: 1"}, y.tree("o")); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if _, err := y.unpack(y.tar(symlink("l", "f"), twin("t", "l")), unpacking()); !errors.Is(err, guardfs.ErrNotRegular) {
-		t.Errorf("twin of a link: %v", err)
+	_, err := y.unpack(y.tar(symlink("l", "f"), twin("t", "../l")), unpacking())
+	if _, unsafe := errors.AsType[*UnsafeError](err); !unsafe {
+		t.Errorf("twin of what is outside: %v", err)
 	}
 	if _, err := os.Lstat(y.path("o/l")); err == nil {
 		t.Error("written before the twin was seen")
@@ -690,5 +691,40 @@ func TestGzipInPartsAndWithPadding(t *testing.T) {
 	}
 	if _, err := y.unpack(append(parts[:len(parts):len(parts)], whole[:12]...), unpacking()); !errors.Is(err, ErrInvalid) {
 		t.Errorf("with a part cut off: %v", err)
+	}
+}
+
+// GNU tar stores a link with two names as a link and a hard link to it. Such an
+// archive could not be unpacked at all.
+func TestALinkWithTwoNames(t *testing.T) {
+	y := newYard(t)
+	items := []item{dir("d"), file("d/f", "1"), symlink("d/l", "f"), twin("d/twin", "d/l"), twin("d/third", "d/twin"), twin("d/second", "d/f")}
+	got, err := y.unpack(y.tar(items...), unpacking())
+	if err != nil || got.Files != 5 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for _, name := range []string{"l", "twin", "third"} {
+		if to, err := os.Readlink(y.path("o/d/" + name)); err != nil || to != "f" {
+			t.Errorf("%s leads to %q, %v", name, to, err)
+		}
+	}
+	if text, err := os.ReadFile(y.path("o/d/second")); err != nil || string(text) != "1" {
+		t.Errorf("%q, %v", text, err)
+	}
+	// The double of a link is judged where it is.
+	for what, bad := range map[string][]item{
+		"out by its place":    {symlink("d/l", "../f"), twin("twin", "d/l")},
+		"out through another": {dir("d"), symlink("d/l", "."), twin("l2", "d/l"), file("l2/../../f", "x")},
+		"out of the archive":  {symlink("l", "d"), twin("../twin", "l")},
+		"led out later":       {dir("a/b"), symlink("a/b/l", "../x"), twin("a/twin", "a/b/l"), symlink("x", "..")},
+	} {
+		y.must(os.RemoveAll(y.path("o")))
+		_, err := y.unpack(y.tar(bad...), unpacking())
+		if _, unsafe := errors.AsType[*UnsafeError](err); !unsafe {
+			t.Errorf("%s: %v", what, err)
+		}
+		if got := y.tree("o"); len(got) > 0 {
+			t.Errorf("%s: left behind: %q", what, got)
+		}
 	}
 }
