@@ -111,7 +111,12 @@ func fileProblem(err error) *Error {
 		}
 	}
 	if _, ok := errors.AsType[*fs.PathError](err); ok {
-		return &Error{Status: http.StatusInternalServerError, Type: "OSError", Code: "io_error", Msg: fileText(err, "Input/output error")}
+		what := "Input/output error"
+		if no, ok := errors.AsType[syscall.Errno](err); ok { // "Device or resource busy" says what to do
+			text := no.Error()
+			what = strings.ToUpper(text[:1]) + text[1:]
+		}
+		return &Error{Status: http.StatusInternalServerError, Type: "OSError", Code: "io_error", Msg: fileText(err, what)}
 	}
 	return nil
 }
