@@ -52,7 +52,7 @@ func (s *Server) archiveFiles(ctx context.Context, c *api.Call, in archiveIn) (a
 	if raw {
 		return &rawArchive{plan}, nil
 	}
-	packed := &counted{}
+	packed := &counted{guard: c.Guard(nil)}
 	skipped, err := plan.Write(ctx, packed)
 	if err != nil {
 		packed.close()
@@ -194,7 +194,7 @@ type whole interface {
 // from the start. They are there until close.
 func (c *counted) reader() whole {
 	if t, ok := c.file.(tempStage); ok {
-		return io.NewSectionReader(t.File, 0, c.n)
+		return io.NewSectionReader(t, 0, c.n)
 	}
 	return bytes.NewReader(c.mem.Bytes())
 }

@@ -58,7 +58,8 @@ type skippedName struct {
 const mostEntries = 100_000
 
 func extract(ctx context.Context, c *api.Call, in extractIn) (extractOut, error) {
-	packed := &spool{limit: c.MaxUpload(c.Rule), base64: true}
+	packed := newSpool(c)
+	packed.base64 = true
 	defer packed.Close()
 	var opt archive.UnpackOptions
 	var err error

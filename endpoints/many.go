@@ -71,6 +71,7 @@ func writeMany(ctx context.Context, c *api.Call, _ manyIn) (manyOut, error) {
 // with one is that one's outcome.
 type batch struct {
 	c     *api.Call
+	lot   guardfs.Lot
 	files []outcome
 }
 
@@ -107,6 +108,7 @@ const longestShown = 4096
 func (b *batch) add(path string, w *guardfs.Writer, err error) {
 	if w != nil {
 		path = w.Path()
+		b.lot.Park(w)
 	}
 	b.files = append(b.files, outcome{path: path[:min(len(path), longestShown)], staged: w, err: err})
 }

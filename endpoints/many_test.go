@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -364,5 +365,57 @@ func compareFile(t *testing.T, base, path string, item json.RawMessage) {
 	}
 	if !isText || string(got) != want {
 		t.Fatalf("%s holds %q, want %q", path, got, want)
+	}
+}
+
+// 1000 files are allowed in one call and took 2000 descriptors: under the usual
+// limit of 1024 half of them failed, and so did everybody else's calls.
+func TestAThousandFilesInOneCallNeedFewDescriptors(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	open := func() int {
+		fds, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(fds)
+	}
+	for name, send := range map[string]func(w io.Writer, i int){
+		"/files/write-many": func(w io.Writer, i int) {
+			fmt.Fprintf(w, `{"path":"%s/many/%d","content":"text %d"},`, r.base, i, i)
+		},
+		"/files/content?atomic=true&dir=" + r.base + "/form": func(w io.Writer, i int) {
+			fmt.Fprintf(w, "--XX\r\nContent-Disposition: form-data; name=f; filename=%d\r\n\r\ntext %d\r\n", i, i)
+		},
+	} {
+		begin, end, kind, dir := `{"files":[`, `{"path":"`+r.base+`/many/last","content":""}]}`, "application/json", r.base+"/many"
+		if strings.Contains(name, "form") {
+			begin, end, kind, dir = "", "--XX\r\nContent-Disposition: form-data; name=f; filename=last\r\n\r\n\r\n--XX--\r\n", "multipart/form-data; boundary=XX", r.base+"/form"
+		}
+		body, out := io.Pipe()
+		before := open()
+		go func() {
+			_, _ = io.WriteString(out, begin)
+			for i := range mostFiles - 1 {
+				send(out, i)
+			}
+			// The last may be on their way yet.
+			for staged, until := 0, time.Now().Add(30*time.Second); staged < mostFiles-200 && time.Now().Before(until); {
+				names, _ := os.ReadDir(dir)
+				staged = len(names)
+				<-time.After(5 * time.Millisecond)
+			}
+			if more := open() - before; more > 100 {
+				t.Errorf("%s holds %d descriptors", name, more)
+			}
+			_, _ = io.WriteString(out, end)
+			_ = out.Close()
+		}()
+		status, answer := r.call("POST", name, body, "Content-Type", kind)
+		if status != http.StatusOK || answer["written"] != float64(mostFiles) {
+			t.Errorf("%s: %d, %v written: %v", name, status, answer["written"], answer["error"])
+		}
+		if text, err := os.ReadFile(dir + "/700"); err != nil || string(text) != "text 700" {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"os"
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/api"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
@@ -29,6 +28,12 @@ type spool struct {
 	bytes counted // decoded
 	dec   base64Writer
 	bad   error
+}
+
+// newSpool makes a spool whose caller closes it.
+func newSpool(c *api.Call) *spool {
+	g := c.Guard(nil)
+	return &spool{limit: c.MaxUpload(c.Rule), text: counted{guard: g}, bytes: counted{guard: g}}
 }
 
 // begin starts over for a member, since of equal names the last one counts.
@@ -89,6 +94,8 @@ func (s *spool) Close() {
 
 // counted is a run of bytes, in memory while it is short.
 type counted struct {
+	guard *guardfs.Guard // finds a place for a long run
+
 	n    int64
 	mem  bytes.Buffer
 	file stage
@@ -105,18 +112,9 @@ type stage interface {
 }
 
 // tempStage is a file without a name.
-type tempStage struct{ *os.File }
+type tempStage struct{ *guardfs.Unnamed }
 
-func newTempStage() (stage, error) {
-	f, err := os.CreateTemp("", ".abx-tmp-*")
-	if err != nil {
-		return nil, err
-	}
-	_ = os.Remove(f.Name()) // gone with its descriptor, whatever happens to us
-	return tempStage{f}, nil
-}
-
-func (t tempStage) Staged() io.Reader { return io.NewSectionReader(t.File, 0, math.MaxInt64) }
+func (t tempStage) Staged() io.Reader { return io.NewSectionReader(t, 0, math.MaxInt64) }
 func (t tempStage) Abort()            { _ = t.Close() }
 
 // add appends bytes; beyond most they are counted and dropped, since the
@@ -147,8 +145,12 @@ func (c *counted) unload() (err error) {
 			return err
 		}
 		c.file = w
-	} else if c.file, err = newTempStage(); err != nil {
-		return err
+	} else {
+		f, err := c.guard.Unnamed()
+		if err != nil {
+			return err
+		}
+		c.file = tempStage{f}
 	}
 	_, err = c.file.Write(c.mem.Bytes())
 	c.mem = bytes.Buffer{}
@@ -166,7 +168,7 @@ func (c *counted) copyTo(ctx context.Context, w io.Writer) error {
 
 func (c *counted) reset() {
 	c.close()
-	*c = counted{early: c.early}
+	*c = counted{guard: c.guard, early: c.early}
 }
 
 func (c *counted) close() {

@@ -95,18 +95,18 @@ type incoming struct {
 	c       *api.Call
 	in      uploadIn // so far
 	early   uploadIn // as it was when the content began
-	content spool    // to be closed
+	content *spool   // to be closed
 }
 
 func newIncoming(c *api.Call) *incoming {
-	return &incoming{c: c, content: spool{limit: c.MaxUpload(c.Rule)}}
+	return &incoming{c: c, content: newSpool(c)}
 }
 
 // open makes what takes a content that begins.
 func (u *incoming) open(name string) (io.Writer, error) {
 	u.content.begin(name)
 	if u.in.Path.State != api.Good || name != "content_base64" {
-		return &u.content, nil
+		return u.content, nil
 	}
 	// What can be refused before the bytes have come is refused now.
 	if err := judgeUpload(u.c, u.in.Path.V); err != nil {
@@ -120,7 +120,7 @@ func (u *incoming) open(name string) (io.Writer, error) {
 		}
 		return u.c.Guard(nil).Create(u.early.Path.V, opt)
 	}
-	return &u.content, nil
+	return u.content, nil
 }
 
 // finish judges the whole object and gives the file with all its bytes, which
@@ -130,7 +130,7 @@ func (u *incoming) finish(ctx context.Context, contentIsBase64 bool) (*guardfs.W
 	if err != nil {
 		return nil, err
 	}
-	if err := u.in.content(&u.content, contentIsBase64); err != nil {
+	if err := u.in.content(u.content, contentIsBase64); err != nil {
 		return nil, err
 	}
 	if err := judgeUpload(u.c, u.in.Path.V); err != nil {

@@ -110,7 +110,12 @@ func fileProblem(err error) *Error {
 		}
 	}
 	if _, ok := errors.AsType[*fs.PathError](err); ok {
-		return &Error{Status: http.StatusInternalServerError, Type: "OSError", Code: "io_error", Msg: fileText(err, "Input/output error")}
+		what := "Input/output error"
+		if no, ok := errors.AsType[syscall.Errno](err); ok { // "Device or resource busy" says what to do
+			text := no.Error()
+			what = strings.ToUpper(text[:1]) + text[1:]
+		}
+		return &Error{Status: http.StatusInternalServerError, Type: "OSError", Code: "io_error", Msg: fileText(err, what)}
 	}
 	return nil
 }
@@ -130,6 +135,7 @@ var fileProblems = []struct {
 }{
 	{guardfs.ErrChecksum, Error{Status: 422, Type: "ValueError", Code: "checksum_mismatch", Msg: "The content does not have the checksum given"}},
 	{guardfs.ErrBadCursor, Error{Status: 400, Type: "ValueError", Msg: "Invalid 'after'", NoEndpoint: true}},
+	{guardfs.ErrNoTemp, Error{Status: 500, Type: "OSError", Code: "io_error", Msg: "The server has no directory for temporary files"}},
 	{guardfs.ErrNotRegular, Error{Status: 409, Type: "OSError", Code: "not_a_regular_file", Msg: "Not a regular file"}},
 	{guardfs.ErrIsDirectory, Error{Status: 409, Type: "IsADirectoryError", Code: "is_a_directory", Msg: "Is a directory"}},
 	{guardfs.ErrNotDirectory, Error{Status: 409, Type: "NotADirectoryError", Code: "not_a_directory", Msg: "Not a directory"}},

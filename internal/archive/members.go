@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/flate"
-	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
@@ -113,7 +112,7 @@ func (s *source) each(visit func(*member) error) error {
 	var src io.Reader = io.NewSectionReader(s.withContext(), 0, s.size)
 	switch s.format {
 	case TarGz:
-		z, err := gzip.NewReader(src)
+		z, err := newGunzip(src)
 		if err != nil {
 			return invalid(err)
 		}
@@ -127,7 +126,13 @@ func (s *source) each(visit func(*member) error) error {
 		src = z
 	}
 	// What is between the members is bounded too: skipping costs time.
-	return s.eachTar(&limitReader{src, s.most + int64(s.members)*perMember, s.most}, visit)
+	src = &limitReader{src, s.most + int64(s.members)*perMember, s.most}
+	if err := s.eachTar(src, visit); err != nil || s.format == Tar {
+		return err
+	}
+	// The checksum of the whole stands behind the end of the tar.
+	_, err := io.Copy(io.Discard, src)
+	return invalid(err)
 }
 
 // withContext reads until the caller has gone.

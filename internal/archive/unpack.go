@@ -75,7 +75,7 @@ func Unpack(ctx context.Context, g *guardfs.Guard, at io.ReaderAt, size int64, o
 			return Unpacked{}, err
 		}
 	}
-	u := &unpacker{UnpackOptions: o, tree: tree}
+	u := &unpacker{UnpackOptions: o, tree: tree, twins: map[int]string{}}
 	if err := u.check(s); err != nil {
 		return Unpacked{}, err
 	}
@@ -94,6 +94,8 @@ type unpacker struct {
 
 	planned planned
 	skipped skips
+	at      int            // members seen in this pass
+	twins   map[int]string // text of those that are twins of links
 }
 
 // cleanName makes the name of a member relative to the destination. An empty
@@ -120,7 +122,9 @@ func cleanName(name string, strip int) (rel string, ok bool) {
 
 // members gives all members with their cleaned names to do.
 func (u *unpacker) members(s *source, do func(m *member, rel string) error) error {
+	u.at = 0
 	return s.each(func(m *member) error {
+		u.at++
 		rel, ok := cleanName(m.name, u.Strip)
 		if !ok {
 			return &UnsafeError{m.name}
@@ -226,25 +230,28 @@ func (u *unpacker) plan(m *member, rel string) error {
 		}
 		p.seen[hash] = true
 	}
-	switch m.kind {
-	case aTwin:
-		var first string
-		if first, err = u.tree.Place(m.link, false, p.link); err == nil && p.links[first] != "" {
-			err = guardfs.ErrNotRegular
+	text := m.link
+	if m.kind == aTwin {
+		first, err := u.tree.Place(m.link, false, p.link)
+		if err != nil {
+			return err
 		}
-	case aLink:
-		if err = u.tree.Leads(real, m.link, p.link); err == nil {
-			err = p.hold(len(real) + len(m.link) + len(m.name) + 128)
-		}
-		if err == nil {
-			p.links[real], p.names[real] = m.link, m.name
-			return nil
+		// A link has no second name here, but can have a double.
+		if text = p.links[first]; text != "" {
+			u.twins[u.at] = text
 		}
 	}
-	if _, was := p.links[real]; was && err == nil {
+	if text != "" || m.kind == aLink {
+		if err := u.tree.Leads(real, text, p.link); err != nil {
+			return err
+		}
+		p.links[real], p.names[real] = text, m.name
+		return p.hold(len(real) + len(text) + len(m.name) + 128)
+	}
+	if _, was := p.links[real]; was {
 		p.links[real] = ""
 	}
-	return err
+	return nil
 }
 
 // planDirs counts the directories a member needs: a name can ask for thousands.
@@ -297,11 +304,15 @@ func (u *unpacker) write(ctx context.Context, s *source) error {
 			return nil
 		}
 		u.out.Files++
-		switch m.kind {
-		case aLink:
+		text, double := u.twins[u.at]
+		switch {
+		case double, m.kind == aLink:
+			if !double {
+				text = m.link
+			}
 			links = append(links, rel)
-			return u.tree.Symlink(m.link, rel, u.Keep)
-		case aTwin:
+			return u.tree.Symlink(text, rel, u.Keep)
+		case m.kind == aTwin:
 			err := u.tree.Link(m.link, rel, u.Keep)
 			if errors.Is(err, fs.ErrNotExist) {
 				err = fmt.Errorf("%w: a hard link leads to nothing", ErrInvalid)

@@ -624,10 +624,107 @@ func TestLinksDoNotOutliveAFailure(t *testing.T) {
 	if d := cmp.Diff([]string{"a: no link any more", "dir/", "dir/x: 1", "f: 1"}, y.tree("o")); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if _, err := y.unpack(y.tar(symlink("l", "f"), twin("t", "l")), unpacking()); !errors.Is(err, guardfs.ErrNotRegular) {
-		t.Errorf("twin of a link: %v", err)
+	_, err := y.unpack(y.tar(symlink("l", "f"), twin("t", "../l")), unpacking())
+	if _, unsafe := errors.AsType[*UnsafeError](err); !unsafe {
+		t.Errorf("twin of what is outside: %v", err)
 	}
 	if _, err := os.Lstat(y.path("o/l")); err == nil {
 		t.Error("written before the twin was seen")
+	}
+}
+
+// One wrong byte in a download, or the last bytes missing, and a file came out
+// with another content and the answer was 200: the checksum of a compressed tar
+// stands behind the end of the tar.
+func TestADamagedByteIsNotUnpacked(t *testing.T) {
+	y := newYard(t)
+	noise := make([]byte, 2000)
+	for i := range noise {
+		noise[i] = byte(i * i >> 3)
+	}
+	tarred := y.tar(file("a", string(noise)))
+	for format, data := range map[Format][]byte{TarGz: gz(tarred), TarZst: zst(tarred)} {
+		o := unpacking()
+		if _, err := y.unpack(data, o); err != nil {
+			t.Fatal(err)
+		}
+		y.must(os.RemoveAll(y.path("o")))
+		for _, cut := range []int{1, 3, 4, 7, 8, 9, 20} {
+			if _, err := y.unpack(data[:len(data)-cut], o); !errors.Is(err, ErrInvalid) {
+				t.Errorf("%s without its last %d bytes: %v", format, cut, err)
+			}
+		}
+		for at := len(data) / 3; at < len(data); at += 7 {
+			bad := bytes.Clone(data)
+			bad[at] ^= 0x10
+			_, err := y.unpack(bad, o)
+			got, _ := os.ReadFile(y.path("o/a"))
+			switch {
+			case err == nil && bytes.Equal(got, noise): // a bit that stands for nothing
+			case !errors.Is(err, ErrInvalid) || got != nil:
+				t.Errorf("%s with byte %d of %d changed: %v, %d bytes written", format, at, len(data), err, len(got))
+			}
+			y.must(os.RemoveAll(y.path("o")))
+		}
+	}
+}
+
+// A gzip file may have several parts, and padding behind the last.
+func TestGzipInPartsAndWithPadding(t *testing.T) {
+	y := newYard(t)
+	tarred := y.tar(file("a", "text"))
+	whole := gz(tarred)
+	parts := append(append(gz(tarred[:700]), gz(nil)...), gz(tarred[700:])...)
+	for what, data := range map[string][]byte{
+		"whole": whole, "parts": parts,
+		"zeros":  append(bytes.Clone(whole), make([]byte, 5000)...),
+		"a zero": append(bytes.Clone(parts), 0),
+		"junk":   append(bytes.Clone(whole), "\x1fjunk"...),
+	} {
+		y.must(os.RemoveAll(y.path("o")))
+		if _, err := y.unpack(data, unpacking()); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if got, err := os.ReadFile(y.path("o/a")); err != nil || string(got) != "text" {
+			t.Errorf("%s: %q, %v", what, got, err)
+		}
+	}
+	if _, err := y.unpack(append(parts[:len(parts):len(parts)], whole[:12]...), unpacking()); !errors.Is(err, ErrInvalid) {
+		t.Errorf("with a part cut off: %v", err)
+	}
+}
+
+// GNU tar stores a link with two names as a link and a hard link to it. Such an
+// archive could not be unpacked at all.
+func TestALinkWithTwoNames(t *testing.T) {
+	y := newYard(t)
+	items := []item{dir("d"), file("d/f", "1"), symlink("d/l", "f"), twin("d/twin", "d/l"), twin("d/third", "d/twin"), twin("d/second", "d/f")}
+	got, err := y.unpack(y.tar(items...), unpacking())
+	if err != nil || got.Files != 5 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for _, name := range []string{"l", "twin", "third"} {
+		if to, err := os.Readlink(y.path("o/d/" + name)); err != nil || to != "f" {
+			t.Errorf("%s leads to %q, %v", name, to, err)
+		}
+	}
+	if text, err := os.ReadFile(y.path("o/d/second")); err != nil || string(text) != "1" {
+		t.Errorf("%q, %v", text, err)
+	}
+	// The double of a link is judged where it is.
+	for what, bad := range map[string][]item{
+		"out by its place":    {symlink("d/l", "../f"), twin("twin", "d/l")},
+		"out through another": {dir("d"), symlink("d/l", "."), twin("l2", "d/l"), file("l2/../../f", "x")},
+		"out of the archive":  {symlink("l", "d"), twin("../twin", "l")},
+		"led out later":       {dir("a/b"), symlink("a/b/l", "../x"), twin("a/twin", "a/b/l"), symlink("x", "..")},
+	} {
+		y.must(os.RemoveAll(y.path("o")))
+		_, err := y.unpack(y.tar(bad...), unpacking())
+		if _, unsafe := errors.AsType[*UnsafeError](err); !unsafe {
+			t.Errorf("%s: %v", what, err)
+		}
+		if got := y.tree("o"); len(got) > 0 {
+			t.Errorf("%s: left behind: %q", what, got)
+		}
 	}
 }

@@ -192,6 +192,31 @@ func TestADirectoryThatCannotBeEmptiedTellsHowFarItGot(t *testing.T) {
 	})
 }
 
+// A tree that was closed by mistake could not be opened again: what is in a
+// directory was to be changed first, and could not be seen.
+func TestAClosedTreeCanBeOpenedAgain(t *testing.T) {
+	onBoth(t, func(g *ground) {
+		t := g.t
+		reachable(t, g.base)
+		write(t, g.in("d", "shut", "deep", "f"), "x")
+		write(t, g.in("d", "g"), "x")
+		all := []string{g.in("d", "shut", "deep", "f"), g.in("d", "shut", "deep"), g.in("d", "shut"), g.in("d", "g"), g.in("d")}
+		chown(t, append(all, g.base)...)
+		asNobody(t, func() {
+			for _, mode := range []uint32{0, 0o755, 0o700, 0o200, 0o755} {
+				if _, n, err := g.guard().Chmod(t.Context(), "d", mode, true); err != nil || n != len(all) {
+					t.Errorf("to %o: %d changed, %v", mode, n, err)
+				}
+			}
+		})
+		for _, p := range all {
+			if st, err := os.Stat(p); err != nil || st.Mode().Perm() != 0o755 {
+				t.Errorf("%s: %v, %v", p, st, err)
+			}
+		}
+	})
+}
+
 func TestDeleteStopsWhenTheCallerGoesAway(t *testing.T) {
 	g := newGround(t, t.TempDir(), false)
 	write(t, g.in("d", "f"), "x")

@@ -50,13 +50,20 @@ func (p *place) checkChmod(e *Entry) error {
 }
 
 // chmodBelow changes everything in the directory at the place. A directory is
-// changed after its content, so that taking rights away does not stop the work.
+// changed after its content, so that taking rights away does not stop the work,
+// but before it where that lets us in.
 func (p *place) chmodBelow(ctx context.Context, mode uint32, changed *int) error {
+	letIn(p.dir, p.name, p.path, &p.st, mode, changed)
 	d, err := p.openRaw()
 	if err != nil {
 		return err
 	}
-	w := &walker{top: d, opt: WalkOptions{raw: true, Stat: true}, visit: func(*Entry) error { return nil }}
+	w := &walker{top: d, opt: WalkOptions{raw: true, Stat: true}, visit: func(e *Entry) error {
+		if e.kind == Directory {
+			letIn(e.dir.fd, e.name, e.Path(), &e.st, mode, changed)
+		}
+		return nil
+	}}
 	defer w.close()
 	var unread error
 	w.opt.Failed = func(_ string, err error) { unread = err }
@@ -74,6 +81,18 @@ func (p *place) chmodBelow(ctx context.Context, mode uint32, changed *int) error
 		return err
 	}
 	return w.run(ctx)
+}
+
+// letIn gives a directory its new mode at once if it is closed to us and the
+// mode may open it. What goes wrong is seen when it is opened.
+func letIn(dir int, name, path string, st *unix.Stat_t, mode uint32, changed *int) {
+	const in = unix.R_OK | unix.X_OK
+	if mode&0o555 == 0 || unix.Faccessat(dir, name, in, unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW) == nil {
+		return
+	}
+	if chmodOne(dir, name, path, st, mode, changed) == nil {
+		st.Mode = st.Mode&^0o7777 | mode
+	}
 }
 
 func chmodOne(dir int, name, path string, st *unix.Stat_t, mode uint32, changed *int) error {

@@ -174,10 +174,11 @@ func (w *Writer) copyAside(st *unix.Stat_t) error {
 	if now.Ino != st.Ino || now.Dev != st.Dev {
 		return errMoved
 	}
-	if w.old, err = os.CreateTemp("", "unfinished-*"); err != nil {
+	u, err := w.p.g.Unnamed()
+	if err != nil {
 		return err
 	}
-	_ = os.Remove(w.old.Name())
-	_, err = io.Copy(w.old, in)
+	_, err = io.Copy(u, in)
+	w.old = u.File
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,6 +22,8 @@ type copier struct {
 	files int
 	bytes int64
 
+	final string           // the path the copy will have, to be told
+	tmp   string           // its name until then
 	top   int              // pinned directory the copies are below
 	at    int              // pinned directory of the last copy, -1: none
 	atRel string           // its path below top
@@ -33,6 +36,7 @@ type inode struct{ dev, ino uint64 }
 func (c *copier) stage(ctx context.Context, src, final *place) (tmp string, err error) {
 	tmp = tmpPrefix + rand.Text()
 	c.fs.temps.Store(tmp, nil)
+	c.final, c.tmp = final.path, tmp
 	c.top, c.at, c.first = final.dir, -1, map[inode]string{}
 	defer c.leaveDir()
 	if err = c.all(ctx, src, tmp); err != nil {
@@ -154,16 +158,16 @@ func (c *copier) looked(ctx context.Context, e *Entry, rel, name string) error {
 	var err error
 	switch e.kind {
 	case Directory:
-		return unix.Mkdirat(c.at, name, 0o700)
+		return c.making(rel, name, unix.Mkdirat(c.at, name, 0o700))
 	case File:
-		err = c.file(ctx, e, name)
+		err = c.file(ctx, e, rel, name)
 	case Symlink:
-		err = c.symlink(e, name)
+		err = c.symlink(e, rel, name)
 	default:
 		if !c.special {
 			return nil
 		}
-		if err = unix.Mknodat(c.at, name, e.st.Mode, int(e.st.Rdev)); err == nil {
+		if err = c.making(rel, name, unix.Mknodat(c.at, name, e.st.Mode, int(e.st.Rdev))); err == nil {
 			err = c.facts(e, name)
 		}
 	}
@@ -207,19 +211,30 @@ func (c *copier) close(e *Entry, rel, name string) error {
 	return failure("copy", e.Path(), c.facts(e, name))
 }
 
-func (c *copier) symlink(e *Entry, name string) error {
+// making names what could not be made by the path it would have had: the source
+// is not to blame.
+func (c *copier) making(rel, name string, err error) error {
+	return failure("copy", c.made(rel, name), err)
+}
+
+// made is the path that name in the directory rel will have.
+func (c *copier) made(rel, name string) string {
+	return c.final + strings.TrimPrefix(join(rel, name), c.tmp)
+}
+
+func (c *copier) symlink(e *Entry, rel, name string) error {
 	text, err := readLinkOf(e.dir.fd, e.name, &e.st)
 	if err != nil {
 		return err
 	}
 	if err := unix.Symlinkat(text, c.at, name); err != nil {
-		return err
+		return c.making(rel, name, err)
 	}
 	return c.facts(e, name)
 }
 
 // file copies content and facts of a regular file.
-func (c *copier) file(ctx context.Context, e *Entry, name string) error {
+func (c *copier) file(ctx context.Context, e *Entry, rel, name string) error {
 	in, info, err := e.Open()
 	if err != nil {
 		return err
@@ -227,9 +242,9 @@ func (c *copier) file(ctx context.Context, e *Entry, name string) error {
 	defer in.Close()
 	fd, err := openAt(c.at, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return err
+		return c.making(rel, name, err)
 	}
-	out := os.NewFile(uintptr(fd), e.Path())
+	out := os.NewFile(uintptr(fd), c.made(rel, name))
 	err = copyContent(ctx, out, in, info.Size)
 	if err == nil && c.preserve {
 		copyAttrs(e.dir.fd, e.name, fd)

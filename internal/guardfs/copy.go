@@ -148,6 +148,10 @@ func (k *copying) checkTaken() error {
 		return pathError("copy", final.path, ErrNotRegular)
 	case final.st.Ino == src.st.Ino && final.st.Dev == src.st.Dev:
 		return pathError("copy", src.path, ErrInvalidMove)
+	case kind == File:
+		if err := final.writable(); err != nil {
+			return err
+		}
 	}
 	return final.allowsLinks()
 }

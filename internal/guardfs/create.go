@@ -110,6 +110,9 @@ func (p *place) replaceable(opt *CreateOptions) error {
 		if opt.NoOverwrite {
 			return errFileExists()
 		}
+		if err := p.writable(); err != nil {
+			return err
+		}
 	}
 	if opt.If == nil {
 		return nil
@@ -118,6 +121,17 @@ func (p *place) replaceable(opt *CreateOptions) error {
 		return opt.If(false, Info{})
 	}
 	return opt.If(true, newInfo(p.path, &p.st))
+}
+
+// writable refuses a file that the system does not let us write. Its directory
+// alone would let us replace it, but whoever took the right to write away meant
+// the content.
+func (p *place) writable() error {
+	err := unix.Faccessat(p.dir, p.name, unix.W_OK, unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EROFS) {
+		return pathError("create", p.path, err)
+	}
+	return nil // what else may be wrong is seen when it is written
 }
 
 // way is how a writer gets its bytes into the file.
@@ -147,7 +161,9 @@ func (w *Writer) open() error {
 		if w.way == byRename {
 			w.way = byCopy
 		}
-		err = w.openStageElsewhere()
+		if w.stage, err = w.openElsewhere(err); err != nil {
+			return writing("create", p.path, err)
+		}
 	}
 	if err == nil && exists && w.way == byRename {
 		err = w.takeOwner()
@@ -179,16 +195,17 @@ func (w *Writer) openStage() error {
 	return nil
 }
 
-// openStageElsewhere makes an unfinished file without a name in the server's
-// own temporary directory.
-func (w *Writer) openStageElsewhere() error {
-	f, err := os.CreateTemp("", "unfinished-*")
-	if err != nil {
-		return unix.EACCES // what the caller asked for cannot be written
+// openElsewhere makes an unfinished file without a name, outside of a directory
+// that takes none because of why.
+func (w *Writer) openElsewhere(why error) (*os.File, error) {
+	u, err := w.p.g.Unnamed()
+	switch {
+	case errors.Is(err, ErrNoTemp):
+		return nil, why
+	case err != nil:
+		return nil, err
 	}
-	_ = os.Remove(f.Name())
-	w.stage = f
-	return nil
+	return u.File, nil
 }
 
 // takeOwner gives the unfinished file the owner of what it will replace. Where

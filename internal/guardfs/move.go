@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io/fs"
 
 	"golang.org/x/sys/unix"
 
@@ -232,7 +233,18 @@ func (m *mover) rename(ctx context.Context) error {
 	case errors.Is(err, unix.EINVAL):
 		err = ErrInvalidMove
 	}
-	return writing("move", src.path, err)
+	return writing("move", m.blamed(err), err)
+}
+
+// blamed is the path of the side that stopped a rename.
+func (m *mover) blamed(err error) string {
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return m.final.path
+	case errors.Is(err, fs.ErrPermission) && removableFrom(m.src.dir) == nil && removableFrom(m.final.dir) != nil:
+		return m.final.path
+	}
+	return m.src.path
 }
 
 // carry moves between file systems.

@@ -277,3 +277,53 @@ func TestAMoveBetweenFileSystemsThatCannotRemoveItsSourceLeavesNothing(t *testin
 	})
 	g.wantTree(g.base, "d/", "d/f=1", "ok/", "ok/shut/", "ok/shut/f=1", "far/", "far/old=old")
 }
+
+// "Permission denied: d/f" for a file that everybody may read: it was the other
+// side that could not be written.
+func TestTheSideThatFailedIsNamed(t *testing.T) {
+	onBoth(t, func(g *ground) {
+		t := g.t
+		reachable(t, g.base)
+		write(t, g.in("d", "f"), "1")
+		write(t, g.in("shut", "f"), "1")
+		mkdirs(t, g.in("closed"))
+		if err := os.Symlink("f", g.in("d", "l")); err != nil {
+			t.Fatal(err)
+		}
+		chown(t, g.base, g.in("d"), g.in("d", "f"), g.in("shut"), g.in("shut", "f"), g.in("closed"))
+		for p, mode := range map[string]os.FileMode{"closed": 0o555, "shut": 0o555, "shut/f": 0} {
+			if err := os.Chmod(g.in(p), mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		move := func(src, dst string) error {
+			_, err := g.guard().Move(t.Context(), src, dst, MoveOptions{})
+			return err
+		}
+		duplicate := func(src, dst string) error {
+			_, err := Copy(t.Context(), g.guard(), src, g.guard(), dst, CopyOptions{})
+			return err
+		}
+		asNobody(t, func() {
+			for _, c := range []struct {
+				do             func(src, dst string) error
+				src, dst, says string
+			}{
+				{duplicate, "d", "closed/e", "closed/e"},
+				{duplicate, "d/f", "closed/f", "closed/f"},
+				{duplicate, "d/l", "closed/l", "closed/l"},
+				{duplicate, "shut/f", "g", "shut/f"},
+				{duplicate, "shut", "e", "shut/f"},
+				{move, "d/f", "closed/f", "closed/f"},
+				{move, "d", "closed", "closed/d"},
+				{move, "shut/f", "g", "shut/f"},
+			} {
+				err := c.do(c.src, c.dst)
+				pe, ok := errors.AsType[*fs.PathError](err)
+				if !ok || !errors.Is(err, fs.ErrPermission) || pe.Path != g.in(c.says) {
+					t.Errorf("%s to %s: %v, want %s to be named", c.src, c.dst, err, c.says)
+				}
+			}
+		})
+	})
+}

@@ -20,13 +20,14 @@ const (
 // place is where a name leads: its directory, held open below a root and
 // reached without a link, and the last component.
 type place struct {
-	g     *Guard
-	dir   int    // O_PATH; -1 when the directory could not be pinned
-	name  string // last component; "." for the root directory
-	path  string // what the rules were asked about; answers show it
-	clean string // what the call named
-	via   bool   // links were followed on the way
-	loop  bool   // the name is a link that leads to itself
+	g      *Guard
+	dir    int        // O_PATH; -1 when the directory could not be pinned
+	shared *sharedDir // whose descriptor dir is, if not the place's own
+	name   string     // last component; "." for the root directory
+	path   string     // what the rules were asked about; answers show it
+	clean  string     // what the call named
+	via    bool       // links were followed on the way
+	loop   bool       // the name is a link that leads to itself
 
 	why error        // why there is nothing to see, such as ENOENT; nil: st holds
 	st  unix.Stat_t  // what is there, never of what a link leads to
@@ -35,10 +36,14 @@ type place struct {
 }
 
 func (p *place) close() {
-	if p.dir >= 0 {
+	switch {
+	case p.dir < 0:
+	case p.shared != nil:
+		p.shared.leave()
+	default:
 		_ = unix.Close(p.dir)
-		p.dir = -1
 	}
+	p.dir, p.shared = -1, nil
 }
 
 func (p *place) kind() Kind { return kindOf(p.st.Mode) }

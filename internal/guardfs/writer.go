@@ -23,6 +23,7 @@ type Writer struct {
 
 	way     way
 	stage   *os.File // the unfinished file
+	parked  *inode   // which file that was, when it is closed for a while
 	tmp     string   // its name in the directory; "" when it has none
 	target  *os.File // what is written in place
 	created bool     // target was made for this write
@@ -47,7 +48,7 @@ func (w *Writer) Write(b []byte) (int, error) {
 	switch {
 	case w.err != nil:
 		return 0, w.err
-	case w.done:
+	case w.done || w.parked != nil:
 		return 0, os.ErrClosed
 	case w.opt.Max > 0 && w.n+int64(len(b)) > w.opt.Max:
 		w.err = &TooLargeError{w.opt.Max}
@@ -130,6 +131,9 @@ func (w *Writer) commit(ctx context.Context) (Result, error) {
 // take is the work of Commit, with the lock of the path held.
 func (w *Writer) take() (res Result, err error) {
 	res = Result{Bytes: w.n, SHA256: hex.EncodeToString(w.hash.Sum(nil))}
+	if err := w.unpark(); err != nil {
+		return res, unmoved(writing("open", w.p.path, err))
+	}
 	wrong := w.opt.SHA256 != "" && w.opt.SHA256 != res.SHA256
 	switch {
 	case w.way == direct:

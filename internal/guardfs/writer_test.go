@@ -83,6 +83,47 @@ func TestAFileOfAnotherUserKeepsItsOwner(t *testing.T) {
 	}
 }
 
+// chmod 444 kept no file from being overwritten: an upload put another in its
+// place, while the same bytes appended were refused.
+func TestAWriteProtectedFileIsNotReplaced(t *testing.T) {
+	onBoth(t, func(g *ground) {
+		t := g.t
+		reachable(t, g.base)
+		write(t, g.in("f"), "kept")
+		write(t, g.in("theirs"), "kept")
+		write(t, g.in("new"), "other")
+		chown(t, g.base, g.in("f"))
+		if err := os.Chmod(g.in("f"), 0o444); err != nil {
+			t.Fatal(err)
+		}
+		asNobody(t, func() {
+			at := int64(4)
+			for what, opt := range map[string]CreateOptions{"replaced": {}, "appended to": {Append: true}, "continued": {Offset: &at}} {
+				_, err := put(g.guard(), "f", "x", opt)
+				wantErr(t, what, err, fs.ErrPermission)
+			}
+			_, err := Copy(t.Context(), g.guard(), "new", g.guard(), "f", CopyOptions{})
+			wantErr(t, "copied over", err, fs.ErrPermission)
+			if os.Geteuid() == 0 {
+				_, err = put(g.guard(), "theirs", "x", CreateOptions{})
+				wantErr(t, "of another user", err, fs.ErrPermission)
+			}
+			w, err := g.guard().Create("late", CreateOptions{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := os.WriteFile(g.in("late"), []byte("kept"), 0o444); err != nil {
+				t.Error(err)
+			}
+			_, _ = w.Write([]byte("x"))
+			_, err = w.Commit(t.Context())
+			wantErr(t, "protected meanwhile", err, fs.ErrPermission)
+		})
+		g.wantTree(g.base, "f=kept", "theirs=kept", "new=other", "late=kept")
+	})
+}
+
 func TestAppend(t *testing.T) {
 	onBoth(t, func(g *ground) {
 		t := g.t
