@@ -391,6 +391,17 @@ func TestHistory(t *testing.T) {
 	}
 }
 
+func TestExcludedCommitIsNoPlaceToStart(t *testing.T) {
+	y := newYard(t)
+	y.repo("r")
+	r := y.open("r", policy.Write)
+	_, err := r.Log(t.Context(), LogOptions{Limit: 10, Ref: "^HEAD"})
+	wantGitError(t, "log", err, "unknown commit or branch: ^HEAD")
+	_, err = r.Diff(t.Context(), DiffOptions{Ref: "^HEAD"})
+	wantGitError(t, "diff", err, "unknown commit or branch: ^HEAD")
+	wantGitError(t, "reset", r.Reset(t.Context(), ResetOptions{Mode: "hard", Target: "^HEAD"}), "unknown commit or branch: ^HEAD")
+}
+
 // hostile makes a repository run touch wherever its settings, hooks and
 // attributes can.
 func hostile(p plainRepo, mark string) {
