@@ -391,6 +391,25 @@ func TestHistory(t *testing.T) {
 	}
 }
 
+func TestHistoryOfABrokenRepositoryIsNotEmpty(t *testing.T) {
+	for name, breakIt := range map[string]func(p plainRepo){
+		"branch":  func(p plainRepo) { p.write(".git/refs/heads/main", "garbage\n") },
+		"commit":  func(p plainRepo) { p.write(".git/refs/heads/main", strings.Repeat("01", 20)+"\n") },
+		"HEAD":    func(p plainRepo) { p.write(".git/HEAD", "ref: ../../x\n") },
+		"setting": func(p plainRepo) { p.git("config", "core.filemode", "maybe") },
+		"packed":  func(p plainRepo) { p.write(".git/packed-refs", "what is this\n") },
+	} {
+		y := newYard(t)
+		p := y.repo("r")
+		p.git("pack-refs", "--all")
+		breakIt(p)
+		l, err := y.open("r", policy.Read).Log(t.Context(), LogOptions{Limit: 10})
+		if _, ok := errors.AsType[*GitError](err); !ok {
+			t.Errorf("%s: %+v %v", name, l, err)
+		}
+	}
+}
+
 func TestExcludedCommitIsNoPlaceToStart(t *testing.T) {
 	y := newYard(t)
 	y.repo("r")
