@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -113,6 +114,37 @@ func TestCloneOverHTTP(t *testing.T) {
 	}
 	_, err = y.git.Clone(ctx, y.caller(policy.Write), CloneOptions{URL: h.URL + "/open.git", Path: "../outside/n"})
 	wantDenied(t, "outside", err, policy.PathNotAllowed)
+}
+
+func TestClonesIntoOnePathLeaveEachOtherAlone(t *testing.T) {
+	y := newYard(t)
+	p := y.repo("from")
+	for range 5 {
+		target := filepath.Join(y.base, "to")
+		var done atomic.Int32
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				r, err := y.git.Clone(t.Context(), y.caller(policy.Write), CloneOptions{URL: p.dir, Path: target})
+				if err == nil {
+					r.Close()
+					done.Add(1)
+				} else if _, ok := errors.AsType[*GitError](err); !ok {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if n := done.Load(); n != 1 {
+			t.Fatalf("%d of the clones succeeded", n)
+		}
+		if files := y.status(target).Files; len(files) != 0 {
+			t.Fatalf("the clone lacks %v", names(files))
+		}
+		if err := os.RemoveAll(target); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestShallowCloneOfABranch(t *testing.T) {
