@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
@@ -407,6 +408,22 @@ func TestHistoryOfABrokenRepositoryIsNotEmpty(t *testing.T) {
 		if _, ok := errors.AsType[*GitError](err); !ok {
 			t.Errorf("%s: %+v %v", name, l, err)
 		}
+	}
+}
+
+func TestFullMemoryDirectoryIsPassedOver(t *testing.T) {
+	full := filepath.Join(t.TempDir(), "full")
+	if err := os.Mkdir(full, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", full, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skipf("no file system of our own: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(full, unix.MNT_DETACH) })
+	t.Setenv("TMPDIR", t.TempDir())
+	dir, err := privateDirIn(full)
+	if err != nil || filepath.Dir(dir) != os.Getenv("TMPDIR") {
+		t.Errorf("got %q %v", dir, err)
 	}
 }
 
