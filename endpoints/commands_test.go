@@ -69,6 +69,11 @@ def big(n: int): return "x" * n
 def die(): os._exit(1)
 
 @command()
+def refuse_late():
+    time.sleep(1.2)
+    raise PolicyDenied("not today", code="too_late")
+
+@command()
 def getenv(name): return os.environ.get(name)
 
 table = default_table()
@@ -148,7 +153,7 @@ func TestCommandsAreListedWithTheirSchema(t *testing.T) {
 	for _, c := range out["commands"].([]any) {
 		names = append(names, c.(map[string]any)["name"].(string))
 	}
-	want := []string{"greet", "loud", "fails", "slow", "deploy", "secrets", "pretty", "here", "héllo", "wait", "echo", "nan", "typed", "pid", "boom", "big", "die", "getenv"}
+	want := []string{"greet", "loud", "fails", "slow", "deploy", "secrets", "pretty", "here", "héllo", "wait", "echo", "nan", "typed", "pid", "boom", "big", "die", "refuse_late", "getenv"}
 	if !slices.Equal(names, want) {
 		t.Errorf("%v", names)
 	}
@@ -351,6 +356,15 @@ func TestCommandsCanBeStreamed(t *testing.T) {
 	wantError(t, "typed", status, out, 400, "argument_invalid")
 	status, out = r.call("POST", "/commands/nope?stream=1", `{}`)
 	wantError(t, "nope", status, out, 404, "")
+}
+
+func TestLateRefusalInAStreamSaysWhatItIs(t *testing.T) {
+	r := withCommands(t, rigOptions{})
+	res := r.do("POST", "/commands/refuse_late?stream=1", `{}`)
+	defer res.Body.Close()
+	if got := eventsOf(t, res.Body); !slices.Equal(got, [][2]string{{"error", `{"code":"too_late","error":"not today","type":"PolicyDenied"}`}}) {
+		t.Errorf("%q", got)
+	}
 }
 
 // TestOutputIsStreamedWhileTheCommandRuns, and a silent one is accepted soon.
