@@ -545,6 +545,9 @@ func (r *Repo) Pull(ctx context.Context, o PullOptions) error {
 	if branch == "" {
 		return gitErrorf("name a 'branch': the current one follows none")
 	}
+	if !IsBranchName(branch) { // as the repository has it, which may name a place to write to
+		return gitErrorf("the branch that the current one follows is none: " + shortLine(branch))
+	}
 	spec := "refs/heads/" + branch
 	v := r.invoke("fetch", "--quiet", "--no-recurse-submodules", "--no-auto-maintenance", "--", remote, spec)
 	if _, err := r.change(ctx, l.apply(v, o.Transfer)); err != nil {

@@ -337,6 +337,21 @@ func TestPushAndPull(t *testing.T) {
 	wantGitError(t, "no branch", y.open("a", policy.Write).Pull(ctx, PullOptions{Branch: "nosuch"}), "find remote ref")
 }
 
+func TestPullFollowsNothingButABranch(t *testing.T) {
+	y := newYard(t)
+	from, p := y.repo("from"), y.repo("r")
+	p.git("branch", "other")
+	p.git("config", "remote.origin.url", from.dir)
+	p.git("config", "branch.main.remote", "origin")
+	for _, merge := range []string{"refs/heads/main:refs/heads/new", "refs/heads/*", "refs/heads/main:main"} {
+		p.git("config", "branch.main.merge", merge)
+		wantGitError(t, merge, y.open("r", policy.Write).Pull(t.Context(), PullOptions{}), "is none")
+		if all := p.git("branch", "--format=%(refname:short)"); all != "main\nother" {
+			t.Errorf("%s: branches are %q", merge, all)
+		}
+	}
+}
+
 func TestPushToAPath(t *testing.T) {
 	y := newYard(t)
 	p, busy, bare := y.repo("r"), y.repo("busy"), y.bare(y.base, "bare.git")
