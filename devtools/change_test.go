@@ -187,6 +187,25 @@ func TestHarmlessSettingsOnly(t *testing.T) {
 	wantDenied(t, "read-only", err, policy.ReadOnlyPath)
 }
 
+func TestSettingThatGitCannotReadIsRefused(t *testing.T) {
+	y := newYard(t)
+	p := y.repo("r")
+	for _, c := range [][2]string{{"core.filemode", "maybe"}, {"core.autocrlf", "x"}, {"push.default", "x"}, {"Core.FileMode", "maybe"}} {
+		err := y.open("r", policy.Write).Configure(t.Context(), c[0], &c[1])
+		wantGitError(t, c[0], err, strings.ToLower(c[0]))
+		y.status("r") // as before
+	}
+	// A repository that has such a setting can be repaired.
+	p.git("config", "core.autocrlf", "x")
+	p.git("config", "core.filemode", "maybe")
+	for _, c := range [][2]string{{"core.filemode", "true"}, {"core.autocrlf", "input"}} {
+		if err := y.open("r", policy.Write).Configure(t.Context(), c[0], &c[1]); err != nil {
+			t.Errorf("%v: %v", c, err)
+		}
+	}
+	y.status("r")
+}
+
 func TestSettingsOfTheUser(t *testing.T) {
 	y := newYard(t)
 	p := y.repo("r")

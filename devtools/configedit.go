@@ -2,6 +2,7 @@ package devtools
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -62,7 +63,36 @@ func (r *Repo) Configure(ctx context.Context, key string, value *string) error {
 	if value == nil && !hasKey(r.format, key) {
 		return nil
 	}
+	if value != nil {
+		err := r.accepts(ctx, key, *value)
+		if err := errors.Join(err, r.writeSettings(nil)); err != nil {
+			return err
+		}
+	}
 	return r.edit(ctx, [][]string{args})
+}
+
+// accepts tries a setting. With some that git cannot read, such as a truth that
+// is neither true nor false, it would refuse to do anything from then on.
+func (r *Repo) accepts(ctx context.Context, key, value string) error {
+	section, name, _ := strings.Cut(strings.ToLower(key), ".")
+	tried := setting{section: section, name: name, value: value}
+	if !isHarmless(tried) {
+		return nil // no run of git sees it
+	}
+	now := r.format
+	defer func() { r.format = now }()
+	r.format = slices.DeleteFunc(slices.Clone(now), func(s setting) bool {
+		return !s.hasSub && s.section == section && s.name == name
+	})
+	if err := r.writeSettings([]setting{tried}); err != nil {
+		return err
+	}
+	_, err := r.run(ctx, r.invoke("rev-parse", "--git-dir"))
+	if e, ok := errors.AsType[*GitError](err); ok && !strings.Contains(strings.ToLower(e.Msg), section+"."+name) {
+		err = nil // something else is wrong already
+	}
+	return err
 }
 
 func configuring(key string, value *string) ([]string, error) {

@@ -300,7 +300,7 @@ func (c *Context) Restart(ctx context.Context) error {
 	k := c.kernel
 	c.mu.Unlock()
 	if k != nil {
-		k.p.End(proc.ReasonSignaled) // a cell that runs sees it
+		k.condemn() // a cell that runs sees it, those that wait get the new one
 	}
 	if err := c.take(ctx); err != nil {
 		return err

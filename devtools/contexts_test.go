@@ -322,3 +322,76 @@ func TestManyAndLargeResultsAreDropped(t *testing.T) {
 		t.Errorf("%d results, %+v", len(out.results), cell)
 	}
 }
+
+func TestLargeOutputOfACellIsNotTheNextCells(t *testing.T) {
+	s := newContexts(t, ContextOptions{})
+	for language, code := range map[string]string{
+		"python": "print('x' * 1000000)",
+		"node":   "console.error('y'.repeat(1000000)); console.log('x'.repeat(1000000))",
+		"bash":   "printf '%01000000d\\n' 0",
+	} {
+		t.Run(language, func(t *testing.T) {
+			c := newContext(t, s, language)
+			for range 3 {
+				out, cell := runCell(t, c, code)
+				if out.out.Len() != 1_000_001 || language == "node" && out.err.Len() != 1_000_001 || cell.Status != 0 {
+					t.Fatalf("%d and %d bytes of the cell, %+v", out.out.Len(), out.err.Len(), cell)
+				}
+				if out, _ := runCell(t, c, "1 + 1"); out.out.Len() != 0 || language != "bash" && out.err.Len() != 0 {
+					t.Fatalf("%d bytes of the cell before", out.out.Len())
+				}
+			}
+		})
+	}
+}
+
+func TestOutputThatNobodyCanWriteDoesNotHangTheCell(t *testing.T) {
+	c := newContext(t, newContexts(t, ContextOptions{}), "node")
+	for _, code := range []string{
+		"process.stdout.write = () => { throw new Error('mine') }; 0", "process.stdout.end(); process.stderr.destroy(); 0", "0",
+	} {
+		if out, cell := runCell(t, c, code); cell.Status != 0 || cell.Lost || out.plain() != "0" {
+			t.Errorf("%q: %q %+v %v", code, out.plain(), cell, cell.Error)
+		}
+	}
+}
+
+func TestRestartedContextIsUsableAtOnce(t *testing.T) {
+	c := newContext(t, newContexts(t, ContextOptions{}), "python")
+	for range 30 {
+		runCell(t, c, "x = 1")
+		if err := c.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, cell := runCell(t, c, "x"); cell.Lost || cell.Count != 1 || cell.Error == nil || cell.Error.Name != "NameError" {
+			t.Fatalf("%+v %v", cell, cell.Error)
+		}
+	}
+}
+
+func TestCellThatWaitsForARestartRunsAfterIt(t *testing.T) {
+	c := newContext(t, newContexts(t, ContextOptions{}), "python")
+	for range 10 {
+		out := &collector{seen: make(chan struct{}, 1)}
+		first, second := make(chan Cell, 1), make(chan Cell, 1)
+		run := func(to chan Cell, code string, out *collector) {
+			cell, err := c.Run(context.Background(), code, time.Minute, out)
+			if err != nil {
+				t.Error(err)
+			}
+			to <- cell
+		}
+		go run(first, "import time; print('on'); time.sleep(60)", out)
+		<-out.seen
+		go run(second, "1", &collector{})
+		if err := c.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if cell := <-first; !cell.Lost {
+			t.Fatalf("the cell that ran: %+v", cell)
+		}
+		if cell := <-second; cell.Lost {
+			t.Fatalf("the cell that waited: %+v %v", cell, cell.Error)
+		}
+	}
+}

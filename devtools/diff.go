@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/agent-sandbox/agent-sandbox-server/internal/lazyregexp"
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
 )
 
@@ -133,11 +134,17 @@ func (r *Repo) submoduleInside(name string) bool {
 // commit resolves what a caller calls a commit.
 func (r *Repo) commit(ctx context.Context, ref string) (string, error) {
 	res, err := r.run(ctx, r.invoke("rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}"))
+	hash := string(bytes.TrimSpace(res.Stdout))
+	if err == nil && !isHash.MatchString(hash) { // "^main" names what to leave out
+		err = &GitError{}
+	}
 	if e, ok := errors.AsType[*GitError](err); ok {
 		e.Msg = "unknown commit or branch: " + shortLine(ref)
 	}
-	return string(bytes.TrimSpace(res.Stdout)), err
+	return hash, err
 }
+
+var isHash = lazyregexp.New(`^[0-9a-f]+$`)
 
 // change is one changed file of a comparison.
 type change struct {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -26,10 +27,15 @@ type Git struct {
 	procs *proc.Manager
 	// edits keeps changes of configuration files apart.
 	edits chan struct{}
+
+	mu    sync.Mutex
+	taken map[place]bool // directories that repositories are being made in
 }
 
 // NewGit makes a Git whose programs m starts.
-func NewGit(m *proc.Manager) *Git { return &Git{procs: m, edits: make(chan struct{}, 1)} }
+func NewGit(m *proc.Manager) *Git {
+	return &Git{procs: m, edits: make(chan struct{}, 1), taken: map[place]bool{}}
+}
 
 // Caller is on whose behalf git runs.
 type Caller struct {

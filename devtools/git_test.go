@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
@@ -389,6 +390,52 @@ func TestHistory(t *testing.T) {
 	if err != nil || current != "side" || len(all) != 2 || all[0].Name != "main" || all[0].Commit != p.git("rev-parse", "main") {
 		t.Errorf("%q %v %v", current, all, err)
 	}
+}
+
+func TestHistoryOfABrokenRepositoryIsNotEmpty(t *testing.T) {
+	for name, breakIt := range map[string]func(p plainRepo){
+		"branch":  func(p plainRepo) { p.write(".git/refs/heads/main", "garbage\n") },
+		"commit":  func(p plainRepo) { p.write(".git/refs/heads/main", strings.Repeat("01", 20)+"\n") },
+		"HEAD":    func(p plainRepo) { p.write(".git/HEAD", "ref: ../../x\n") },
+		"setting": func(p plainRepo) { p.git("config", "core.filemode", "maybe") },
+		"packed":  func(p plainRepo) { p.write(".git/packed-refs", "what is this\n") },
+	} {
+		y := newYard(t)
+		p := y.repo("r")
+		p.git("pack-refs", "--all")
+		breakIt(p)
+		l, err := y.open("r", policy.Read).Log(t.Context(), LogOptions{Limit: 10})
+		if _, ok := errors.AsType[*GitError](err); !ok {
+			t.Errorf("%s: %+v %v", name, l, err)
+		}
+	}
+}
+
+func TestFullMemoryDirectoryIsPassedOver(t *testing.T) {
+	full := filepath.Join(t.TempDir(), "full")
+	if err := os.Mkdir(full, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", full, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skipf("no file system of our own: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(full, unix.MNT_DETACH) })
+	t.Setenv("TMPDIR", t.TempDir())
+	dir, err := privateDirIn(full)
+	if err != nil || filepath.Dir(dir) != os.Getenv("TMPDIR") {
+		t.Errorf("got %q %v", dir, err)
+	}
+}
+
+func TestExcludedCommitIsNoPlaceToStart(t *testing.T) {
+	y := newYard(t)
+	y.repo("r")
+	r := y.open("r", policy.Write)
+	_, err := r.Log(t.Context(), LogOptions{Limit: 10, Ref: "^HEAD"})
+	wantGitError(t, "log", err, "unknown commit or branch: ^HEAD")
+	_, err = r.Diff(t.Context(), DiffOptions{Ref: "^HEAD"})
+	wantGitError(t, "diff", err, "unknown commit or branch: ^HEAD")
+	wantGitError(t, "reset", r.Reset(t.Context(), ResetOptions{Mode: "hard", Target: "^HEAD"}), "unknown commit or branch: ^HEAD")
 }
 
 // hostile makes a repository run touch wherever its settings, hooks and

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -80,6 +81,8 @@ type kernel struct {
 	requests *os.File
 	asks     bool
 	readers  sync.WaitGroup
+	// condemned says that it was told to end, which takes the system a moment.
+	condemned atomic.Bool
 
 	mu   sync.Mutex // held while a sink is called
 	cell *cell      // the one that runs
@@ -152,13 +155,19 @@ func (k *kernel) stop(reason proc.Reason) {
 	k.drop(nil)
 }
 
+// condemn ends the interpreter without waiting for that.
+func (k *kernel) condemn() {
+	k.condemned.Store(true)
+	k.p.End(proc.ReasonSignaled)
+}
+
 // alive tells whether cells can be run.
 func (k *kernel) alive() bool {
 	select {
 	case <-k.p.Exited():
 		return false
 	default:
-		return true
+		return !k.condemned.Load()
 	}
 }
 

@@ -68,22 +68,18 @@ func (p *logParser) field(b []byte) error {
 
 // Log lists commits, the newest first. A repository without any has none.
 func (r *Repo) Log(ctx context.Context, o LogOptions) (Log, error) {
-	from := o.Ref
-	if from == "" {
-		head, err := r.Head(ctx)
-		if head == "" {
-			return Log{}, err
-		}
-		from = head
-	}
-	commit, err := r.commit(ctx, from)
-	if err != nil {
-		return Log{}, err
-	}
 	args := []string{
 		"log", "-z", "--no-show-signature", "--no-mailmap", "--encoding=UTF-8", "--no-color", "--no-ext-diff",
-		"--max-count=" + strconv.Itoa(o.Limit), "--format=" + commitFields, commit, "--",
+		"--max-count=" + strconv.Itoa(o.Limit), "--format=" + commitFields,
 	}
+	if o.Ref != "" {
+		commit, err := r.commit(ctx, o.Ref)
+		if err != nil {
+			return Log{}, err
+		}
+		args = append(args, commit)
+	}
+	args = append(args, "--")
 	if o.File != "" {
 		spec, err := r.pathspec(o.File)
 		if err != nil {
@@ -93,7 +89,10 @@ func (r *Repo) Log(ctx context.Context, o LogOptions) (Log, error) {
 	}
 	p := &logParser{}
 	cut := fields{max: maxMessages}
-	err = r.stream(ctx, r.invoke(args...), func(data []byte) error { return cut.feed(data, p.field) })
+	err := r.stream(ctx, r.invoke(args...), func(data []byte) error { return cut.feed(data, p.field) })
+	if e, ok := errors.AsType[*GitError](err); ok && o.Ref == "" && strings.HasSuffix(e.Msg, "does not have any commits yet") {
+		return Log{}, nil // only git can tell that from a branch that is broken
+	}
 	if err == nil && !p.Truncated && len(cut.part)+len(p.fields) > 0 {
 		err = errLog
 	}

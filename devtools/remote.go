@@ -3,6 +3,7 @@ package devtools
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path"
@@ -10,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
@@ -211,7 +214,7 @@ func (g *Git) Clone(ctx context.Context, by Caller, o CloneOptions) (*Repo, erro
 		return nil, err
 	}
 	defer l.Close()
-	target, err := by.makeDir(o.Path)
+	target, err := g.makeDir(by, o.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -289,23 +292,56 @@ func (r *Repo) settle(ctx context.Context, l *link) error {
 	return err
 }
 
-// newDir is a directory to make a repository in. It is empty.
+// newDir is a directory to make a repository in. It is empty, and no other call
+// has it: one that fails takes away what it finds there.
 type newDir struct {
 	file *os.File // pinned
 	path string
 	made bool
+	give func()
 }
 
-func (d *newDir) Close() { _ = d.file.Close() }
+func (d *newDir) Close() {
+	d.give()
+	_ = d.file.Close()
+}
+
+// place tells directories apart.
+type place struct{ dev, ino uint64 }
+
+// take makes a directory the caller's own until it is given back, if it is
+// nobody's.
+func (g *Git) take(dir *os.File) (give func(), err error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		return nil, fmt.Errorf("look at the directory of the repository: %w", err)
+	}
+	at := place{st.Dev, st.Ino}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.taken[at] {
+		return nil, gitErrorf("another call makes a repository at the path")
+	}
+	g.taken[at] = true
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.taken, at)
+	}, nil
+}
 
 // makeDir makes a directory, or takes one that is empty.
-func (by *Caller) makeDir(name string) (*newDir, error) {
+func (g *Git) makeDir(by Caller, name string) (*newDir, error) {
 	real, existed, err := by.Guard.Mkdir(name, guardfs.MkdirOptions{})
 	if err != nil {
 		return nil, err
 	}
 	d := &newDir{made: !existed}
 	if d.file, d.path, err = by.Guard.Quiet().Dir(real, by.Op); err != nil {
+		return nil, err
+	}
+	if d.give, err = g.take(d.file); err != nil {
+		_ = d.file.Close()
 		return nil, err
 	}
 	if existed {
@@ -508,6 +544,9 @@ func (r *Repo) Pull(ctx context.Context, o PullOptions) error {
 	}
 	if branch == "" {
 		return gitErrorf("name a 'branch': the current one follows none")
+	}
+	if !IsBranchName(branch) { // as the repository has it, which may name a place to write to
+		return gitErrorf("the branch that the current one follows is none: " + shortLine(branch))
 	}
 	spec := "refs/heads/" + branch
 	v := r.invoke("fetch", "--quiet", "--no-recurse-submodules", "--no-auto-maintenance", "--", remote, spec)

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -113,6 +114,37 @@ func TestCloneOverHTTP(t *testing.T) {
 	}
 	_, err = y.git.Clone(ctx, y.caller(policy.Write), CloneOptions{URL: h.URL + "/open.git", Path: "../outside/n"})
 	wantDenied(t, "outside", err, policy.PathNotAllowed)
+}
+
+func TestClonesIntoOnePathLeaveEachOtherAlone(t *testing.T) {
+	y := newYard(t)
+	p := y.repo("from")
+	for range 5 {
+		target := filepath.Join(y.base, "to")
+		var done atomic.Int32
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				r, err := y.git.Clone(t.Context(), y.caller(policy.Write), CloneOptions{URL: p.dir, Path: target})
+				if err == nil {
+					r.Close()
+					done.Add(1)
+				} else if _, ok := errors.AsType[*GitError](err); !ok {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if n := done.Load(); n != 1 {
+			t.Fatalf("%d of the clones succeeded", n)
+		}
+		if files := y.status(target).Files; len(files) != 0 {
+			t.Fatalf("the clone lacks %v", names(files))
+		}
+		if err := os.RemoveAll(target); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestShallowCloneOfABranch(t *testing.T) {
@@ -303,6 +335,21 @@ func TestPushAndPull(t *testing.T) {
 	_, _, err = y.open("a", policy.Read).Push(ctx, PushOptions{Remote: "nosuch"})
 	wantGitError(t, "no remote", err, "no such remote")
 	wantGitError(t, "no branch", y.open("a", policy.Write).Pull(ctx, PullOptions{Branch: "nosuch"}), "find remote ref")
+}
+
+func TestPullFollowsNothingButABranch(t *testing.T) {
+	y := newYard(t)
+	from, p := y.repo("from"), y.repo("r")
+	p.git("branch", "other")
+	p.git("config", "remote.origin.url", from.dir)
+	p.git("config", "branch.main.remote", "origin")
+	for _, merge := range []string{"refs/heads/main:refs/heads/new", "refs/heads/*", "refs/heads/main:main"} {
+		p.git("config", "branch.main.merge", merge)
+		wantGitError(t, merge, y.open("r", policy.Write).Pull(t.Context(), PullOptions{}), "is none")
+		if all := p.git("branch", "--format=%(refname:short)"); all != "main\nother" {
+			t.Errorf("%s: branches are %q", merge, all)
+		}
+	}
 }
 
 func TestPushToAPath(t *testing.T) {

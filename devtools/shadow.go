@@ -7,6 +7,8 @@ import (
 	"path"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agent-sandbox/agent-sandbox-server/internal/guardfs"
 )
 
@@ -57,9 +59,23 @@ func isHarmless(s setting) bool {
 // memoryDir is where no call can reach a file by its path.
 const memoryDir = "/dev/shm"
 
+// memoryRoom is what a call may need there; containers often have little, and
+// programs that fill it.
+const memoryRoom = 4 << 20
+
 // privateDir makes a directory for one call.
 func privateDir() (string, error) {
-	dir, err := os.MkdirTemp(memoryDir, ".abx-git-")
+	return privateDirIn(memoryDir)
+}
+
+func privateDirIn(memory string) (dir string, err error) {
+	var fs unix.Statfs_t
+	if err = unix.Statfs(memory, &fs); err == nil && fs.Bavail*uint64(fs.Bsize) < memoryRoom {
+		err = unix.ENOSPC
+	}
+	if err == nil {
+		dir, err = os.MkdirTemp(memory, ".abx-git-")
+	}
 	if err != nil {
 		dir, err = os.MkdirTemp("", ".abx-git-")
 	}

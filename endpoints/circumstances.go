@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/api"
@@ -154,12 +153,8 @@ func (l *prepared) failed(err error) error {
 	if errors.Is(err, proc.ErrUser) {
 		return policy.Refuse(policy.UserNotAllowed, "The server cannot run commands as this user").Err()
 	}
-	if l.how.Limits != (proc.Limits{}) {
-		for _, e := range []error{syscall.ENOMEM, syscall.EAGAIN, syscall.EMFILE} {
-			if errors.Is(err, e) {
-				return api.Invalidf("The program cannot be started within 'limits'")
-			}
-		}
+	if l.how.Limits != (proc.Limits{}) && proc.NoRoom(err) {
+		return api.Invalidf("The program cannot be started within 'limits'")
 	}
 	return startError(err, l.argv[0])
 }

@@ -203,7 +203,8 @@ func ruleOutput(rule *policy.Rule) int64 {
 func streamCommand(ctx context.Context, c *api.Call, cmd *registry.Command, call registry.Call, ev *api.Events) error {
 	ctx, cancel := until(ctx, c.Stopping())
 	defer cancel()
-	defer startSoon(ctx, ev)()
+	settle := startSoon(ctx, ev)
+	defer settle()
 	var lines [2]proc.Lines
 	call.Output = func(s proc.Stream, data []byte) error {
 		if err := lines[s].Feed(data, lineEvents(ev, s)); err != nil {
@@ -217,6 +218,7 @@ func streamCommand(ctx context.Context, c *api.Call, cmd *registry.Command, call
 			return err
 		}
 	}
+	settle()
 	if err != nil {
 		return commandFault(commandError(err), ev)
 	}
@@ -244,10 +246,10 @@ func lineEvents(ev *api.Events, s proc.Stream) func(line []byte, partial bool) e
 }
 
 // commandFault is the last event of a stream whose command failed. Bad
-// arguments and refusals come before any event and are ordinary answers.
+// arguments and refusals are ordinary answers unless the stream has begun.
 func commandFault(err error, ev *api.Events) error {
 	e, ok := errors.AsType[*api.Error](err)
-	if !ok || e.Status < 500 {
+	if !ok || e.Status < 500 && !ev.Begun() {
 		return err
 	}
 	body := map[string]any{"error": e.Msg, "type": e.Type}

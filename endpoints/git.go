@@ -11,6 +11,7 @@ import (
 
 	"github.com/agent-sandbox/agent-sandbox-server/devtools"
 	"github.com/agent-sandbox/agent-sandbox-server/internal/api"
+	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
 )
 
@@ -315,6 +316,8 @@ func gitError(err error) error {
 		return api.Errorf(500, "FileNotFoundError", "", "Git is not installed")
 	case errors.Is(err, devtools.ErrGitTimeout):
 		return api.Errorf(408, "TimeoutError", "", "Git took too long")
+	case proc.NoRoom(err):
+		return startError(err, "")
 	}
 	return err
 }

@@ -333,7 +333,7 @@ func startError(err error, program string) error {
 		return api.Invalidf("The working directory cannot be entered")
 	case errors.Is(err, syscall.E2BIG):
 		return policy.Refuse(policy.CommandInvalid, "Arguments and environment are too long").Err()
-	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM):
+	case proc.NoRoom(err):
 		e := api.Errorf(429, "ResourceError", "process_limit", "The system has no room for another process")
 		e.Err = err
 		return e

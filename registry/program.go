@@ -264,7 +264,7 @@ func notRunnable(err error, program string) error {
 		return fail("NotADirectoryError", "The working directory cannot be entered")
 	case errors.Is(err, syscall.E2BIG):
 		return failed(400, "ValueError", "argument_invalid", "Arguments and environment are too long together")
-	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM):
+	case proc.NoRoom(err):
 		return failed(429, "ResourceError", "process_limit", "The system has no room for another process")
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,23 +94,65 @@ func (s *shimInstall) run(ctx context.Context) (err error) {
 func (s *shimInstall) scripts(ctx context.Context) error {
 	for _, dir := range filepath.SplitList(s.path) {
 		file := filepath.Join(dir, "agent-sandbox-server")
-		text, err := readBounded(file, maxTokenFile)
-		if err != nil || !strings.HasPrefix(string(text), "#!") {
+		content, err := readBounded(file, maxTokenFile)
+		text := string(content)
+		if err != nil || !strings.HasPrefix(text, "#!") {
 			continue // nothing, or a binary
 		}
-		first, _, _ := strings.Cut(string(text), "\n")
-		words := strings.Fields(strings.TrimPrefix(first, "#!"))
-		if len(words) == 0 || !strings.Contains(filepath.Base(words[0]), "python") {
+		python := s.interpreter(file, text)
+		if python == "" && !strings.Contains(text, "agent_sandbox.server") {
 			continue
 		}
-		if err := s.packageOf(ctx, words[0]); err != nil {
-			return err
+		// Without an interpreter, or one that has gone, there is only the script.
+		if _, err := os.Stat(python); err == nil {
+			if err := s.packageOf(ctx, python); err != nil {
+				return err
+			}
 		}
 		if err := s.replace(file); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// interpreter is the Python that runs a script, "" where the script does not
+// say so. Installers name it in the first line, there by way of env, or, where
+// its path has blanks or is long, in the second line of a script that is one of
+// sh as well.
+func (s *shimInstall) interpreter(file, text string) string {
+	first, rest, _ := strings.Cut(text, "\n")
+	words := strings.Fields(strings.TrimPrefix(first, "#!"))
+	if len(words) == 0 {
+		return ""
+	}
+	if isPython(words[0]) {
+		return words[0]
+	}
+	if filepath.Base(words[0]) == "env" {
+		if i := slices.IndexFunc(words, isPython); i > 0 {
+			python, _ := proc.LookPath(words[i], s.path, workingDirectory())
+			return python
+		}
+		return ""
+	}
+	line, ok := strings.CutPrefix(rest, "'''exec' ")
+	if !ok {
+		return ""
+	}
+	line, _, _ = strings.Cut(line, "\n")
+	if word, _, _ := strings.Cut(strings.TrimPrefix(line, `"`), `"`); filepath.IsAbs(word) {
+		return word
+	}
+	real, err := filepath.EvalSymlinks(file) // it is beside the script
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(filepath.Dir(real), "python3")
+}
+
+func isPython(word string) bool {
+	return !strings.HasPrefix(word, "-") && strings.Contains(filepath.Base(word), "python")
 }
 
 // replace puts a link to this binary in the place of a script.

@@ -74,6 +74,19 @@
     }).on('end', () => process.kill(process.pid, 'SIGKILL'));
   `, {eval: true, stdin: false});
 
+  // A pipe that is full takes the rest of what was printed later. The streams
+  // are kept as they are now: cells may put others in their place.
+  const printed = [process.stdout, process.stderr].map(stream => [stream, stream.write]);
+  const flushed = then => {
+    let left = printed.length + 1;
+    const next = () => { if (--left === 0) then(); };
+    for (const [stream, write] of printed) {
+      if (stream.writable && stream.writableLength > 0) write.call(stream, '', next);
+      else next();
+    }
+    next();
+  };
+
   let current = 0;
   const send = message => worker.postMessage({cell: current, ...message});
   const text = value => {
@@ -134,7 +147,7 @@
       if (cell !== current) return; // given up before
       const end = status => {
         session.post('Runtime.releaseObjectGroup', {objectGroup: 'cell'});
-        send({done: true, status});
+        flushed(() => { if (cell === current) send({done: true, status}); });
       };
       if (error) {
         fail('Interrupted', 'The cell was interrupted', '');

@@ -123,7 +123,7 @@ func Either[In, Out any](row Row, h func(context.Context, *Call, In, *Events) (O
 		defer cancel()
 		ev := newEvents(c.w, c.R, cancel)
 		out, err := h(ctx, c, in, ev)
-		if err != nil || ev.begun() {
+		if err != nil || ev.Begun() {
 			return ev.finish(err)
 		}
 		return c.reply(ctx, out)

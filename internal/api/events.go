@@ -168,7 +168,8 @@ func (e *Events) breakSilence() {
 	_ = e.flush()
 }
 
-func (e *Events) begun() bool {
+// Begun tells whether anything was sent: then an error can only be an event.
+func (e *Events) Begun() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.started
@@ -177,7 +178,7 @@ func (e *Events) begun() bool {
 // finish ends the stream. It returns a handler's error for an ordinary answer
 // if nothing was sent yet; later an error becomes the stream's own event.
 func (e *Events) finish(err error) error {
-	if !e.begun() {
+	if !e.Begun() {
 		return err
 	}
 	if err != nil && e.r.Context().Err() == nil {

@@ -159,7 +159,7 @@ func (p *Python) start(ctx context.Context, at Where, file string) (interpreter,
 			k.until = began.Add(2 * coarse)
 		}
 		return k, nil
-	case errors.Is(err, proc.ErrClosed), ctx.Err() != nil:
+	case errors.Is(err, proc.ErrClosed), proc.NoRoom(err), ctx.Err() != nil:
 		return k, err
 	default:
 		k.err = ErrNoAnswer

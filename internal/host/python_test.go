@@ -228,6 +228,48 @@ func TestAPythonThatDoesNotAnswerIsLeftAlone(t *testing.T) {
 	}
 }
 
+func TestAPythonThatCouldNotBeStartedIsAskedAgain(t *testing.T) {
+	p := newPython(t)
+	at, _ := fake(t, "printf '3.9.1\\0/p'")
+	release := useUpDescriptors(t)
+	v, err := p.Version(t.Context(), at)
+	release()
+	if err == nil || errors.Is(err, ErrNoAnswer) {
+		t.Errorf("without descriptors: %q %v", v, err)
+	}
+	if v, err := p.Version(t.Context(), at); v != "3.9.1" || err != nil {
+		t.Errorf("with descriptors again: %q %v", v, err)
+	}
+}
+
+// useUpDescriptors leaves this process no descriptor, until release is called.
+func useUpDescriptors(t *testing.T) (release func()) {
+	t.Helper()
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 64, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	var held []*os.File
+	for {
+		f, err := os.Open("/dev/null")
+		if err != nil {
+			break
+		}
+		held = append(held, f)
+	}
+	return func() {
+		for _, f := range held {
+			_ = f.Close()
+		}
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestAPythonThatHangsIsEnded(t *testing.T) {
 	p := newPython(t)
 	p.patience = 200 * time.Millisecond
