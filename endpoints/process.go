@@ -333,10 +333,20 @@ func startError(err error, program string) error {
 		return api.Invalidf("The working directory cannot be entered")
 	case errors.Is(err, syscall.E2BIG):
 		return policy.Refuse(policy.CommandInvalid, "Arguments and environment are too long").Err()
-	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM):
-		e := api.Errorf(429, "ResourceError", "process_limit", "The system has no room for another process")
-		e.Err = err
-		return e
+	}
+	return noRoom(err)
+}
+
+// noRoom is the answer when the system, or what it grants the server, has no
+// room for another process: no number, memory, descriptor or terminal is left.
+// It passes with time, so it is no failure of the server; other errors pass.
+func noRoom(err error) error {
+	for _, want := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC} {
+		if errors.Is(err, want) {
+			e := api.Errorf(429, "ResourceError", "process_limit", "The system has no room for another process")
+			e.Err = err
+			return e
+		}
 	}
 	return err
 }
@@ -349,7 +359,7 @@ func cwdError(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, guardfs.ErrNotDirectory) || errors.Is(err, fs.ErrPermission) {
 		return api.Invalidf("The working directory does not exist or cannot be entered")
 	}
-	return fmt.Errorf("open the working directory: %w", err)
+	return noRoom(fmt.Errorf("open the working directory: %w", err))
 }
 
 // signalName is the name of a signal, nil for none.
