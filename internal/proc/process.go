@@ -366,7 +366,10 @@ func (p *Process) timeout() {
 
 // disconnected is called when the context of the start has ended: whoever
 // would have taken the output has gone.
-func (p *Process) disconnected() {
+func (p *Process) disconnected(cause error) {
+	if errors.Is(cause, ErrStopping) {
+		return // Close is on its way
+	}
 	p.mu.Lock()
 	running := !p.reaped
 	p.holds++
