@@ -140,20 +140,25 @@ func (p *Page) Scroll(ctx context.Context, what Target, x, y float64) (left, top
 
 // Upload gives files to a file input. Chrome opens files by their names, so it
 // gets copies in a folder of its own, which stay until it ends.
-func (p *Page) Upload(ctx context.Context, what Target, files []Upload) error {
+func (p *Page) Upload(ctx context.Context, what Target, files []Upload) (err error) {
 	dir, err := os.MkdirTemp(p.e.profile, "upload-")
 	if err != nil {
-		return err
+		return reason(err)
 	}
+	defer func() {
+		if err != nil { // the page has not got them
+			_ = os.RemoveAll(dir)
+		}
+	}()
 	paths := make([]string, len(files))
 	for i, f := range files {
 		sub := filepath.Join(dir, fmt.Sprint(i)) // names may be equal
 		if err := os.Mkdir(sub, 0o700); err != nil {
-			return err
+			return reason(err)
 		}
 		paths[i] = filepath.Join(sub, filepath.Base(f.Name))
 		if err := copyTo(paths[i], f.Content); err != nil {
-			return err
+			return reason(err) // the name is the server's own
 		}
 	}
 	var found evaluated

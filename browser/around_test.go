@@ -137,6 +137,30 @@ func TestRulesHoldForAPageThatIsThereAlready(t *testing.T) {
 	}
 }
 
+// TestAPageLeftOpenObeysNewRulesAtOnce changes them while nobody calls.
+func TestAPageLeftOpenObeysNewRulesAtOnce(t *testing.T) {
+	r := newRig(t, `{}`, Options{})
+	r.serve("/", `<script>
+		const ask = (host) => fetch("http://" + host + "/poll", {mode: "no-cors"}).catch(() => 0);
+		const poll = () => Promise.all([ask("page.test"), ask("other.test")]).then(() => setTimeout(poll, 20));
+		poll();
+	</script>`)
+	r.mustOpen("http://page.test/")
+	polls := func(host string, n int) {
+		t.Helper()
+		before := r.seen(host + " /poll")
+		eventually(t, "the page asks "+host, func() bool { return r.seen(host+" /poll") >= before+n })
+	}
+	polls("other.test", 2)
+	r.b.Obey(ruleOf(t, `{"url_deny":["http://other.test/*"]}`))
+	polls("page.test", 2) // what was under way is over
+	before := r.seen("other.test /poll")
+	polls("page.test", 3)
+	if n := r.seen("other.test /poll"); n != before {
+		t.Errorf("%d requests came to what is denied", n-before)
+	}
+}
+
 // TestAddressesAreWhatChromeMakesOfThem holds our parser against Chrome's.
 func TestAddressesAreWhatChromeMakesOfThem(t *testing.T) {
 	r := newRig(t, `{}`, Options{})

@@ -112,6 +112,18 @@ func (b *Browser) Rules(rule *policy.Rule) *Rules {
 	return b.rules
 }
 
+// Obey puts a new rule about addresses in force for the pages that are open, as
+// of now and not only with the next call. It does not wait.
+func (b *Browser) Obey(rule *policy.Rule) {
+	rules := b.Rules(rule)
+	b.mu.Lock()
+	e := b.engine
+	b.mu.Unlock()
+	if e != nil {
+		e.proxy.setRules(rules)
+	}
+}
+
 // Judge decides about an address that a caller wants to open; see
 // [Rules.Judge].
 func (b *Browser) Judge(ctx context.Context, rule *policy.Rule, address string) error {
@@ -146,15 +158,20 @@ func (b *Browser) do(ctx context.Context, ask Ask, limit time.Duration, act func
 		return errNotBegun
 	case err != nil:
 		return err
-	case ask.Watch:
+	case ask.Watch && !t.sleeps():
 		return act(ctx, &Page{t})
 	}
 	t, release, err := e.take(ctx, t)
 	if err != nil {
 		return err
 	}
+	release = sync.OnceFunc(release)
 	defer release()
 	if err = t.wake(ctx); err == nil {
+		if ask.Watch {
+			release()
+			return act(ctx, &Page{t})
+		}
 		err = act(ctx, &Page{t})
 	}
 	if ctx.Err() != nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"math"
-	"regexp"
 )
 
 const (
@@ -122,9 +121,6 @@ func jpegSize(b []byte) (width, height int) {
 	return 0, 0
 }
 
-// leaf is a page in the text of a PDF, which Chrome does not compress.
-var leaf = regexp.MustCompile(`/Type\s*/Page\b`)
-
 // PDF prints the page. pages is how many it takes.
 func (p *Page) PDF(ctx context.Context, paper Paper, landscape bool) (pdf []byte, pages int, err error) {
 	var out struct {
@@ -157,7 +153,7 @@ func (p *Page) PDF(ctx context.Context, paper Paper, landscape bool) (pdf []byte
 			return nil, 0, failure("The PDF is too large")
 		}
 		if part.End {
-			return pdf, max(1, len(leaf.FindAllIndex(pdf, -1))), nil
+			return pdf, pageCount(pdf), nil
 		}
 	}
 }

@@ -7,10 +7,15 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"unicode"
 )
+
+// inProgress is the state of a download that has not ended. There are never
+// more than maxReceiving with it.
+const inProgress = "in_progress"
 
 const (
 	maxDownloads = 100 // that are remembered
@@ -100,7 +105,7 @@ func (e *engine) downloading(m *message) {
 		return
 	}
 	d := l.byGUID(p.GUID)
-	if d == nil || d.State != "in_progress" {
+	if d == nil || d.State != inProgress {
 		return
 	}
 	d.Bytes = int64(p.Received)
@@ -120,20 +125,33 @@ func (e *engine) downloading(m *message) {
 func (l *downloads) begin(e *engine, p *downloadEvent) {
 	receiving := 0
 	for _, d := range l.list {
-		if d.State == "in_progress" {
+		if d.State == inProgress {
 			receiving++
 		}
 	}
 	if len(l.list) >= maxDownloads {
-		l.list = l.list[1:]
+		// One that is under way must be watched to its end.
+		i := slices.IndexFunc(l.list, func(d *Download) bool { return d.State != inProgress })
+		l.list = slices.Delete(l.list, i, i+1)
 	}
-	d := &Download{Name: fileName(p.Name), State: "in_progress", URL: p.URL[:min(len(p.URL), maxShown)], guid: p.GUID}
+	d := &Download{Name: fileName(p.Name), State: inProgress, URL: shown(p.URL), guid: p.GUID}
 	l.list = append(l.list, d)
 	switch {
 	case l.keep.Save == nil:
 		e.refuse(d, "downloads are not kept")
 	case receiving >= maxReceiving:
 		e.refuse(d, "too many downloads are under way")
+	}
+}
+
+// cutOff ends the downloads of a browser that has ended.
+func (l *downloads) cutOff() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range l.list {
+		if d.State == inProgress {
+			d.State, d.Error = "canceled", "the browser has ended"
+		}
 	}
 }
 

@@ -34,6 +34,7 @@ type engine struct {
 	tabs     []*tab // in the order they appeared
 	sessions map[string]*tab
 	active   *tab
+	spare    int // pages that may be open beyond maxTabs, as each takes the place of another
 	remotes  []*remote
 	changed  broadcast
 }
@@ -88,6 +89,7 @@ func (e *engine) stop() {
 		e.conn.close()
 	}
 	e.wg.Wait()
+	e.b.downloads.cutOff()
 	if e.proxy != nil {
 		e.proxy.close()
 	}
@@ -146,19 +148,29 @@ func (e *engine) paused(params json.RawMessage) {
 	if json.Unmarshal(params, &p) != nil {
 		return
 	}
+	on := object{"requestId": p.ID}
 	scheme, _, _ := strings.Cut(p.Request.URL, ":")
 	switch scheme {
 	case "http", "https":
 		u, err := ParseURL(p.Request.URL)
-		if err == nil && (u.Host == primeHost || e.proxy.rules.Load().admit(u) == nil) {
-			break
+		if err != nil || u.Host != primeHost && e.proxy.rules.Load().admit(u) != nil {
+			e.stopRequest(p.ID)
+			return
 		}
-		fallthrough
+		if scheme == "http" { // which the proxy reads
+			if whole := wholeEscapes(p.Request.URL); whole != p.Request.URL {
+				on["url"] = whole
+			}
+		}
 	case "file", "chrome", "view-source", "filesystem", "ftp":
-		e.conn.post("", "Fetch.failRequest", object{"requestId": p.ID, "errorReason": "BlockedByClient"})
+		e.stopRequest(p.ID)
 		return
 	}
-	e.conn.post("", "Fetch.continueRequest", object{"requestId": p.ID})
+	e.conn.post("", "Fetch.continueRequest", on)
+}
+
+func (e *engine) stopRequest(id string) {
+	e.conn.post("", "Fetch.failRequest", object{"requestId": id, "errorReason": "BlockedByClient"})
 }
 
 // challenged answers a demand for credentials: the proxy's gets ours, a site's
@@ -198,7 +210,9 @@ func (e *engine) attached(params json.RawMessage) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.tabs) >= maxTabs { // a page that opens one after the other
+	if len(e.tabs) >= maxTabs+e.spare { // a page that opens one after the other
+		// It waits for us, and whoever opened it with it.
+		e.conn.post(p.Session, "Runtime.runIfWaitingForDebugger", nil)
 		e.conn.post("", "Target.closeTarget", object{"targetId": p.Target.ID})
 		return
 	}
@@ -278,7 +292,7 @@ func (e *engine) current(ctx context.Context) (*tab, error) {
 // background of another's draws nothing.
 func (e *engine) open(ctx context.Context) (*tab, error) {
 	e.mu.Lock()
-	full := len(e.tabs) >= maxTabs
+	full := len(e.tabs) >= maxTabs+e.spare
 	e.mu.Unlock()
 	if full {
 		return nil, ErrTabs
@@ -313,6 +327,8 @@ func (e *engine) open(ctx context.Context) (*tab, error) {
 // could be given a new renderer, but Chrome would repeat in it what was under
 // way in the old.
 func (e *engine) replace(ctx context.Context, t *tab) (*tab, error) {
+	e.reserve(1)
+	defer e.reserve(-1)
 	made, err := e.open(ctx)
 	if err != nil {
 		return nil, err
@@ -333,6 +349,12 @@ func (e *engine) replace(ctx context.Context, t *tab) (*tab, error) {
 	e.mu.Unlock()
 	e.conn.post("", "Target.closeTarget", object{"targetId": t.id})
 	return made, nil
+}
+
+func (e *engine) reserve(n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.spare += n
 }
 
 // broadcast wakes all who wait. It is used under a lock of its owner.

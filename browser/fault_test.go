@@ -462,7 +462,7 @@ func TestAnIdleBrowserIsStoppedAndForgetsNothing(t *testing.T) {
 	profile := r.b.profile
 	r.b.mu.Unlock()
 	eventually(t, "the browser is stopped", func() bool { return len(using(profile)) == 0 })
-	if tabs, err := r.b.Tabs(t.Context()); err != nil || len(tabs) != 0 {
+	if tabs, err := r.b.Tabs(t.Context()); err != nil || len(tabs) != 2 {
 		t.Errorf("while stopped: %v, %v", tabs, err)
 	}
 	if got := r.js(`document.title + document.cookie`); got != "/twolasting=kept" {

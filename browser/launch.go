@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,9 @@ import (
 
 	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
 )
+
+// maxSocketPath is the length of the name of a socket, with its final zero.
+const maxSocketPath = 108
 
 // start runs Chrome and waits until it answers and has reached the proxy. On
 // an error nothing is left of it.
@@ -28,7 +32,7 @@ func start(ctx context.Context, b *Browser, rules *Rules, env map[string]string,
 		}
 	}()
 	if e.proxy, err = newProxy(ctx, rules, b.names, b.dialer, b.log); err != nil {
-		return e, err
+		return e, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	output := proc.NewBuffers(noise, proc.KeepTail)
 	if err := e.spawn(ctx, path, env, profile, output); err != nil {
@@ -64,6 +68,11 @@ func (e *engine) spawn(ctx context.Context, path string, env map[string]string, 
 		return err
 	}
 	defer fromChrome.Close()
+	// It leaves files behind when it is killed, and then they go with the rest.
+	if len(profile)+len("/org.chromium.Chromium.XXXXXX/SingletonSocket") < maxSocketPath {
+		env = maps.Clone(env)
+		env["TMPDIR"] = profile
+	}
 	list := make([]string, 0, len(env))
 	for name, v := range env {
 		if !strings.EqualFold(name, "ABX_BROWSER_PATH") {

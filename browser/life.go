@@ -3,6 +3,8 @@ package browser
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"sync"
 	"time"
@@ -60,8 +62,17 @@ func (b *Browser) discard() {
 // errClosed is the answer of a browser that was closed.
 var errClosed = errors.Join(ErrUnavailable, errors.New("the server is stopping"))
 
-// use is the running engine, started if need be, until done is called.
+// use is the running engine, started if need be, until done is called. One that
+// has died or hangs, which nobody knew yet, is replaced.
 func (b *Browser) use(ctx context.Context, ask Ask) (e *engine, done func(), err error) {
+	e, done, err = b.useOnce(ctx, ask)
+	if errors.Is(err, errNotBegun) {
+		e, done, err = b.useOnce(ctx, ask)
+	}
+	return e, done, err
+}
+
+func (b *Browser) useOnce(ctx context.Context, ask Ask) (e *engine, done func(), err error) {
 	rules := b.Rules(ask.Rule)
 	otherwise := b.downloads.set(ask.Keep)
 	b.mu.Lock()
@@ -171,7 +182,7 @@ func (b *Browser) start(ctx context.Context, rules *Rules, env map[string]string
 		if profile == "" {
 			var err error
 			if profile, err = os.MkdirTemp("", "abx-browser-"); err != nil {
-				return nil, err
+				return nil, fmt.Errorf("%w: it has no place for its files: %w", ErrUnavailable, reason(err))
 			}
 		}
 		e, err := start(ctx, b, rules, env, profile)
@@ -193,6 +204,14 @@ func (b *Browser) start(ctx context.Context, rules *Rules, env map[string]string
 		// It may be the old files that it does not start with.
 		again, profile = false, ""
 	}
+}
+
+// reason is what was wrong with a file, without its name.
+func reason(err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Err
+	}
+	return err
 }
 
 // unused counts a user out; the last one starts the clock.

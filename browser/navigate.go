@@ -2,7 +2,6 @@ package browser
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
@@ -134,5 +133,5 @@ func (t *tab) failedVisit(url, text string) (Visit, error) {
 	if download || text == "net::ERR_ABORTED" && doc.status == 200 {
 		return Visit{}, failure("The address is a download, not a page")
 	}
-	return Visit{}, failure("%s at %s", text, strings.ToValidUTF8(last[:min(len(last), maxShown)], ""))
+	return Visit{}, failure("%s at %s", text, shown(last))
 }

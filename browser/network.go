@@ -10,6 +10,7 @@ import (
 const (
 	maxRequests = 1000 // that are kept, and that may be under way in a page
 	maxShown    = 2048 // bytes of an address in lists
+	maxMethod   = 64   // bytes of a method; pages may invent some
 )
 
 // Request is a finished request of a page.
@@ -151,7 +152,7 @@ func (t *tab) begin(p *networkMessage) {
 	}
 	url := p.Request.URL
 	t.requests[p.ID] = &request{
-		Request: Request{URL: url[:min(len(url), maxShown)], Method: p.Request.Method, Type: strings.ToLower(p.Type), Tab: t.name},
+		Request: Request{URL: shown(url), Method: cut(p.Request.Method, maxMethod), Type: strings.ToLower(p.Type), Tab: t.name},
 		loader:  p.Loader, began: p.Time,
 		counted: p.Type != "EventSource" && p.Type != "WebSocket" && p.Type != "Ping" && !strings.HasSuffix(url, "/favicon.ico"),
 	}
@@ -161,6 +162,17 @@ func (t *tab) begin(p *networkMessage) {
 func (r *request) finish(at float64) Request {
 	r.Duration = max(0, float64(int64((at-r.began)*1e5))/100)
 	return r.Request
+}
+
+// shown is the part of an address that is kept for lists.
+func shown(url string) string { return cut(url, maxShown) }
+
+// cut is the beginning of a text, without the memory of the rest.
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.Clone(strings.ToValidUTF8(text[:most], ""))
 }
 
 // idle tells since when the page has had no request under way; false while it

@@ -23,6 +23,13 @@ func (t *tab) wake(ctx context.Context) error {
 	return nil
 }
 
+// sleeps tells whether there is something for wake to open.
+func (t *tab) sleeps() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.asleep != ""
+}
+
 // errOf is err if the time is over.
 func errOf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
@@ -60,7 +67,9 @@ func (t *tab) rescue(ctx context.Context) {
 		return
 	}
 	t.post("Page.crash", nil)
-	_ = t.await(ctx, func() (bool, time.Time) { return t.crashed, time.Time{} })
+	if t.await(ctx, func() (bool, time.Time) { return t.crashed, time.Time{} }) != nil {
+		t.update(t.crash) // it does not even do that, and gets another in its place
+	}
 }
 
 // dead tells whether the page's renderer has died.

@@ -1,5 +1,10 @@
 package browser
 
+import (
+	"maps"
+	"slices"
+)
+
 // refs are the elements that snapshots have named, until the page is another
 // one. An element keeps its name.
 type refs struct {
@@ -19,3 +24,6 @@ func (r *refs) name(node int) int {
 	r.byNode[node] = len(r.nodes)
 	return len(r.nodes)
 }
+
+// clone is a copy that can be added to on its own.
+func (r *refs) clone() refs { return refs{maps.Clone(r.byNode), slices.Clone(r.nodes)} }

@@ -239,7 +239,7 @@ func (r *Rules) private(ctx context.Context, names Resolver, u URL) error {
 	defer cancel()
 	addrs, err := names.LookupNetIP(ctx, "ip", name)
 	if err != nil {
-		return nil //nolint:nilerr // what cannot be found cannot be reached
+		return nil // what cannot be found cannot be reached
 	}
 	return r.resolved(addrs)
 }

@@ -13,6 +13,9 @@ const (
 	maxOutline = 1 << 20 // bytes
 	maxLabel   = 300     // bytes of a name, a value or a text
 	maxDepth   = 200
+	// maxRead is how much of a text is looked at. Pages have texts of any length,
+	// and each is compared with those inside it.
+	maxRead = 8 * maxLabel
 )
 
 // Snapshot is an outline of the page as assistive programs see it, one element
@@ -25,19 +28,29 @@ type Snapshot struct {
 	Cut      bool   `json:"truncated,omitempty" doc:"There was more than is shown."`
 }
 
-type axValue struct {
-	Value json.RawMessage `json:"value"`
+// axValue is what is read of a value: the beginning of its text.
+type axValue struct{ said string }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (v *axValue) UnmarshalJSON(b []byte) error {
+	var raw struct {
+		Value json.RawMessage `json:"value"`
+	}
+	if err := json.Unmarshal(b, &raw); err != nil {
+		return err
+	}
+	if json.Unmarshal(raw.Value, &v.said) != nil {
+		v.said = string(raw.Value)
+	}
+	v.said = cut(v.said, maxRead)
+	return nil
 }
 
 func (v *axValue) text() string {
 	if v == nil {
 		return ""
 	}
-	var s string
-	if json.Unmarshal(v.Value, &s) == nil {
-		return s
-	}
-	return string(v.Value)
+	return v.said
 }
 
 type axNode struct {
@@ -60,25 +73,31 @@ func (p *Page) Snapshot(ctx context.Context, interactive bool) (Snapshot, error)
 	var got struct {
 		Nodes []*axNode `json:"nodes"`
 	}
+	p.mu.Lock()
+	loader, named := p.loader, p.refs.clone()
+	p.mu.Unlock()
 	if err := again(ctx, func() error { return p.call(ctx, "Accessibility.getFullAXTree", nil, &got) }); err != nil {
 		return Snapshot{}, err
 	}
-	o := outline{tab: p.tab, only: interactive, nodes: map[string]*axNode{}}
+	o := outline{named: named, only: interactive, nodes: map[string]*axNode{}}
 	for _, n := range got.Nodes {
 		o.nodes[n.ID] = n
 	}
-	p.mu.Lock()
 	if len(got.Nodes) > 0 {
 		o.add(got.Nodes[0], 0, 0)
+	}
+	p.mu.Lock()
+	if p.loader == loader { // else they name elements that have gone
+		p.refs = o.named
 	}
 	url := p.url
 	p.mu.Unlock()
 	return Snapshot{URL: url, Title: p.title(ctx), Snapshot: o.text.String(), Refs: o.refs, Cut: o.cut}, nil
 }
 
-// outline writes a tree. The tab's lock is held.
+// outline writes a tree. It may take its time, so no lock is held.
 type outline struct {
-	tab   *tab
+	named refs
 	only  bool
 	nodes map[string]*axNode
 	text  strings.Builder
@@ -177,7 +196,7 @@ func (o *outline) line(n *axNode, role string, indent int) {
 	}
 	if n.Node != 0 {
 		o.refs++
-		fmt.Fprintf(&o.text, " [ref=e%d]", o.tab.refs.name(n.Node))
+		fmt.Fprintf(&o.text, " [ref=e%d]", o.named.name(n.Node))
 	}
 	if v := short(n.Value.text()); v != "" {
 		o.text.WriteString(": " + v)

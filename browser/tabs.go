@@ -15,13 +15,16 @@ type Tab struct {
 	Active bool   `json:"active" doc:"Whether calls that name no tab mean this one."`
 }
 
-// Tabs lists the pages that are open; none while Chrome does not run, which it
-// does not start.
+// Tabs lists the pages that are open. It does not start Chrome: while that is
+// stopped because nobody used it they are those that will be there again, after
+// its death none.
 func (b *Browser) Tabs(ctx context.Context) ([]Tab, error) {
-	b.mu.Lock()
-	e := b.engine
-	b.mu.Unlock()
-	if e == nil || !e.alive() {
+	var kept []Tab
+	e, err := b.stopped(ctx, func() { kept = append([]Tab{}, b.kept.tabs...) })
+	if e == nil {
+		return kept, err
+	}
+	if !e.alive() {
 		return []Tab{}, nil
 	}
 	return e.list(ctx)
@@ -51,13 +54,16 @@ func (e *engine) list(ctx context.Context) ([]Tab, error) {
 		name, url := t.name, cmp.Or(t.asleep, t.url)
 		t.mu.Unlock()
 		title := titles[t.id]
-		if strings.HasSuffix(strings.TrimSuffix(url, "/"), strings.TrimSuffix(title, "/")) {
+		if bare(title) == bare(url) {
 			title = "" // what stands in for a title that is not there
 		}
 		out = append(out, Tab{name, url, title, t == active})
 	}
 	return out, nil
 }
+
+// bare is an address as Chrome shows it in the place of a title.
+func bare(url string) string { return strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/") }
 
 // OpenTab opens a page, at an address that was judged or, when that is empty,
 // blank, and makes it the active one once it has loaded. When it cannot be
@@ -94,6 +100,17 @@ func (b *Browser) OpenTab(ctx context.Context, ask Ask, url string) (Tab, error)
 
 // CloseTab closes a page.
 func (b *Browser) CloseTab(ctx context.Context, id string) error {
+	done, err := b.asleep(ctx, id, func(tabs []Tab, i int) []Tab {
+		active := tabs[i].Active
+		tabs = slices.Delete(tabs, i, i+1)
+		if n := len(tabs); active && n > 0 {
+			tabs[n-1].Active = true
+		}
+		return tabs
+	})
+	if done || err != nil {
+		return err
+	}
 	e, t, err := b.find(ctx, id)
 	if err != nil {
 		return err
@@ -113,6 +130,17 @@ func (b *Browser) CloseTab(ctx context.Context, id string) error {
 
 // ActivateTab makes a page the one that calls without a tab mean.
 func (b *Browser) ActivateTab(ctx context.Context, id string) (Tab, error) {
+	var chosen Tab
+	done, err := b.asleep(ctx, id, func(tabs []Tab, i int) []Tab {
+		for j := range tabs {
+			tabs[j].Active = j == i
+		}
+		chosen = tabs[i]
+		return tabs
+	})
+	if done || err != nil {
+		return chosen, err
+	}
 	e, t, err := b.find(ctx, id)
 	if err != nil {
 		return Tab{}, err
@@ -130,6 +158,41 @@ func (b *Browser) ActivateTab(ctx context.Context, id string) (Tab, error) {
 		return Tab{}, ErrNoTab
 	}
 	return tabs[i], nil
+}
+
+// asleep changes the list of tabs that will be there again, if Chrome was stopped
+// because nobody used it and the tab, at i, is among them.
+func (b *Browser) asleep(ctx context.Context, id string, change func(tabs []Tab, i int) []Tab) (done bool, err error) {
+	_, err = b.stopped(ctx, func() {
+		if i := slices.IndexFunc(b.kept.tabs, func(t Tab) bool { return t.ID == id }); i >= 0 {
+			b.kept.tabs, done = change(slices.Clone(b.kept.tabs), i), true
+		}
+	})
+	return done, err
+}
+
+// stopped calls act, with mu held, if Chrome does not run, and returns it
+// otherwise. A stop under way is waited for, since only then it is known what
+// will be there again, and so is a start.
+func (b *Browser) stopped(ctx context.Context, act func()) (*engine, error) {
+	b.mu.Lock()
+	e := b.engine
+	b.mu.Unlock()
+	if e != nil {
+		return e, nil
+	}
+	select {
+	case b.change <- struct{}{}:
+	case <-ctx.Done():
+		return nil, known(ctx.Err())
+	}
+	defer func() { <-b.change }()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.engine == nil {
+		act()
+	}
+	return b.engine, nil
 }
 
 // find is an open page of the running Chrome.

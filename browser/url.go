@@ -173,6 +173,32 @@ func escape(s, set string) string {
 	return b.String()
 }
 
+// wholeEscapes writes a "%" of the path that escapes nothing as "%25". Browsers
+// leave it, and servers that take it take both for the same; HTTP libraries
+// refuse it.
+func wholeEscapes(address string) string {
+	end := strings.IndexAny(address, "?#")
+	if end < 0 {
+		end = len(address)
+	}
+	path := address[:end]
+	if !strings.Contains(path, "%") {
+		return address
+	}
+	var b strings.Builder
+	for i := range len(path) {
+		b.WriteByte(path[i])
+		if path[i] == '%' && (i+2 >= len(path) || !isHex(path[i+1]) || !isHex(path[i+2])) {
+			b.WriteString("25")
+		}
+	}
+	return b.String() + address[end:]
+}
+
+func isHex(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
+}
+
 // String is the normal form of the address: no user information, no default
 // port, no fragment.
 func (u URL) String() string {

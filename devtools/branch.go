@@ -18,7 +18,7 @@ func (r *Repo) CreateBranch(ctx context.Context, name string, force bool) error 
 	if force {
 		option = "-B"
 	}
-	_, err := r.change(ctx, r.invoke("checkout", "--quiet", "--no-track", option, name, "--"))
+	err := r.change(ctx, r.invoke("checkout", "--quiet", "--no-track", option, name, "--"))
 	return err
 }
 
@@ -55,13 +55,13 @@ func (r *Repo) Checkout(ctx context.Context, name string, force bool) error {
 		return err
 	}
 	if remote != "" {
-		_, err = r.change(ctx, r.invoke(append(args, "--no-track", "-b", name, commit, "--")...))
+		err = r.change(ctx, r.invoke(append(args, "--no-track", "-b", name, commit, "--")...))
 		if err != nil {
 			return err
 		}
 		return r.follow(ctx, name, remote, name)
 	}
-	_, err = r.change(ctx, r.invoke(append(args, name, "--")...))
+	err = r.change(ctx, r.invoke(append(args, name, "--")...))
 	return err
 }
 
@@ -96,7 +96,7 @@ func (r *Repo) DeleteBranch(ctx context.Context, name string, force bool) error 
 	if force {
 		option = "-D"
 	}
-	_, err = r.change(ctx, r.invoke("branch", "--quiet", option, "--", name))
+	err = r.change(ctx, r.invoke("branch", "--quiet", option, "--", name))
 	if err != nil {
 		return err
 	}

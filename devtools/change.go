@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agent-sandbox/agent-sandbox-server/internal/proc"
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
 )
 
@@ -30,7 +29,7 @@ func IsBranchName(text string) bool {
 }
 
 // change runs a git that changes the repository.
-func (r *Repo) change(ctx context.Context, v *invocation) (proc.Result, error) {
+func (r *Repo) change(ctx context.Context, v *invocation) error {
 	res, err := r.run(ctx, v)
 	if e, ok := errors.AsType[*GitError](err); ok && e.Msg == noExplanation {
 		// Some commands tell what is wrong where they tell what is right.
@@ -39,7 +38,7 @@ func (r *Repo) change(ctx context.Context, v *invocation) (proc.Result, error) {
 			e.Msg = shortLine(withoutUser(last))
 		}
 	}
-	return res, err
+	return err
 }
 
 // Add puts files into the index: those named by absolute paths, or all. What
@@ -62,7 +61,7 @@ func (r *Repo) Add(ctx context.Context, files []string, all bool) error {
 	}
 	v := r.invoke("add", "--all", "--pathspec-from-file=-", "--pathspec-file-nul")
 	v.stdin = []byte(strings.Join(specs, "\x00") + "\x00")
-	_, err = r.change(ctx, v)
+	err = r.change(ctx, v)
 	return err
 }
 
@@ -146,7 +145,7 @@ func (r *Repo) Commit(ctx context.Context, o CommitOptions) error {
 	v := r.invoke(args...)
 	v.stdin = []byte(o.Message)
 	v.more = r.identity(o.Name, o.Email)
-	_, err := r.change(ctx, v)
+	err := r.change(ctx, v)
 	return whose(err)
 }
 
@@ -243,7 +242,7 @@ func (r *Repo) Reset(ctx context.Context, o ResetOptions) error {
 			}
 		}
 	}
-	_, err = r.change(ctx, r.invoke(append(append(args, "--"), specs...)...))
+	err = r.change(ctx, r.invoke(append(append(args, "--"), specs...)...))
 	return err
 }
 
@@ -288,6 +287,6 @@ func (r *Repo) Restore(ctx context.Context, o RestoreOptions) error {
 			return err
 		}
 	}
-	_, err = r.change(ctx, r.invoke(append(append(args, "--"), specs...)...))
+	err = r.change(ctx, r.invoke(append(append(args, "--"), specs...)...))
 	return err
 }

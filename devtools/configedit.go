@@ -293,6 +293,6 @@ func (r *Repo) RemoveRemote(ctx context.Context, name string) error {
 	}
 	v := r.invoke("update-ref", "--stdin", "--no-deref")
 	v.stdin = res.Stdout
-	_, err = r.change(ctx, v)
+	err = r.change(ctx, v)
 	return err
 }

@@ -285,7 +285,7 @@ func (r *Repo) settle(ctx context.Context, l *link) error {
 			return err
 		}
 	}
-	_, err = r.change(ctx, r.invoke("reset", "--quiet", "--hard", "--no-recurse-submodules"))
+	err = r.change(ctx, r.invoke("reset", "--quiet", "--hard", "--no-recurse-submodules"))
 	return err
 }
 
@@ -419,7 +419,7 @@ func (r *Repo) Push(ctx context.Context, o PushOptions) (remote, branch string, 
 	}
 	name := "refs/heads/" + branch
 	v := l.apply(r.invoke(append(args, "--", remote, name+":"+name)...), o.Transfer)
-	if _, err := r.change(ctx, v); err != nil {
+	if err := r.change(ctx, v); err != nil {
 		return "", "", l.plain(err)
 	}
 	if o.SetUpstream {
@@ -511,7 +511,7 @@ func (r *Repo) Pull(ctx context.Context, o PullOptions) error {
 	}
 	spec := "refs/heads/" + branch
 	v := r.invoke("fetch", "--quiet", "--no-recurse-submodules", "--no-auto-maintenance", "--", remote, spec)
-	if _, err := r.change(ctx, l.apply(v, o.Transfer)); err != nil {
+	if err := r.change(ctx, l.apply(v, o.Transfer)); err != nil {
 		return l.plain(err)
 	}
 	theirs, err := r.commit(ctx, "FETCH_HEAD")
@@ -531,7 +531,7 @@ func (r *Repo) join(ctx context.Context, commit, name string) error {
 		if err := r.mayWrite(ctx, "--cached", commit, "--"); err != nil {
 			return err
 		}
-		_, err := r.change(ctx, r.invoke("reset", "--quiet", "--keep", "--no-recurse-submodules", commit, "--"))
+		err := r.change(ctx, r.invoke("reset", "--quiet", "--keep", "--no-recurse-submodules", commit, "--"))
 		return err
 	}
 	if err := r.mayWrite(ctx, head, commit, "--"); err != nil {
@@ -555,6 +555,6 @@ func (r *Repo) join(ctx context.Context, commit, name string) error {
 	}
 	v := r.invoke(args...)
 	v.more = r.identity("", "")
-	_, err = r.change(ctx, v)
+	err = r.change(ctx, v)
 	return whose(err)
 }

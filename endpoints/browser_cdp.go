@@ -76,11 +76,11 @@ func (s *Server) speakProtocol(ctx context.Context, c *api.Call, _ struct{}, w h
 		CompressionMode:    websocket.CompressionDisabled,
 	})
 	if err != nil {
-		return nil //nolint:nilerr // it has answered
+		return nil // it has answered
 	}
 	ws.SetReadLimit(maxCommand)
 	if err := s.serveProtocol(ctx, c, ws); err != nil {
-		c.Log().Debug("a client of the DevTools protocol has gone", "err", err) //nolint:contextcheck // it is the call's own
+		c.Log().Debug("a client of the DevTools protocol has gone", "err", err)
 	}
 	return nil
 }

@@ -19,8 +19,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// seen is what an answer says before its body, which has been read and closed.
+type seen struct {
+	StatusCode    int
+	Header        http.Header
+	ContentLength int64
+}
+
 // fetch sends a request without a body and reads the answer.
-func (r *rig) fetch(method, path string, header ...string) (*http.Response, string) {
+func (r *rig) fetch(method, path string, header ...string) (seen, string) {
 	r.t.Helper()
 	// Named, so that the client does not decode by itself.
 	res := r.do(method, path, nil, append([]string{"Accept-Encoding", "identity"}, header...)...)
@@ -29,13 +36,13 @@ func (r *rig) fetch(method, path string, header ...string) (*http.Response, stri
 	if err != nil {
 		r.t.Fatalf("%s %s: %v", method, path, err)
 	}
-	return res, string(text)
+	return seen{res.StatusCode, res.Header, res.ContentLength}, string(text)
 }
 
 func contentOf(name string) string { return "/files/content?path=" + url.QueryEscape(name) }
 
 // wantHeader checks headers given as name, value, …; "" is none.
-func wantHeader(t *testing.T, what string, res *http.Response, pairs ...string) {
+func wantHeader(t *testing.T, what string, res seen, pairs ...string) {
 	t.Helper()
 	for i := 0; i < len(pairs); i += 2 {
 		if got := res.Header.Get(pairs[i]); got != pairs[i+1] {

@@ -87,7 +87,7 @@ func (s *Server) customRoute(row api.Row, r registry.Route) api.Endpoint {
 		q := registry.Request{
 			Method: c.R.Method, Path: "/" + strings.Trim(c.R.URL.Path, "/"), Query: map[string][]string{}, Headers: routeHeaders(c),
 			Body: c.Object(), Params: map[string]string{}, Identity: c.Identity.ID, Scopes: append([]string{}, c.Identity.Scopes...),
-			RequestID: c.RequestID(), //nolint:contextcheck // the request's own
+			RequestID: c.RequestID(),
 		}
 		for k, v := range c.Query {
 			q.Query[k] = []string{v}

@@ -3,6 +3,7 @@ package endpoints
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -27,9 +28,7 @@ func TestSecretsInTheEnvironmentAreNotShown(t *testing.T) {
 	plain := map[string]string{"PLAIN_ONE": "v", "EMPTY_ONE": "", "ABX_OTHER": "o", "COMPASS": "n", "HOME_URL": "https://h/p"}
 	env := map[string]string{}
 	for _, some := range []map[string]string{secret, plain} {
-		for k, v := range some {
-			env[k] = v
-		}
+		maps.Copy(env, some)
 	}
 	r := newRig(t, rigOptions{env: env, policy: `{"auth":{"tokens":[{"id":"a","token_env":"HOLDER","scopes":["*"]}]}}`})
 	r.token = "6"

@@ -202,7 +202,7 @@ func slowBelow(name string) bool {
 		return false
 	}
 	var at []string
-	for _, step := range strings.Split(name, "/") {
+	for step := range strings.SplitSeq(name, "/") {
 		switch step {
 		case "", ".":
 		case "..":

@@ -80,7 +80,10 @@ func TestWriteManyAnswersInOrder(t *testing.T) {
 		{`{"path":"/etc/x","content_base64":"AP8=","path":"h"}`, "path_not_allowed"},
 		{`{"path":"i","content":"x","sha256":"` + hashOf("y") + `"}`, "checksum_mismatch"},
 		{`{"path":"there","content":"+","append":true}`, "old"},
-		{`7`, "ValueError"}, {`null`, "ValueError"}, {`[]`, "ValueError"}, {`"path"`, "ValueError"},
+		{`7`, "ValueError"},
+		{`null`, "ValueError"},
+		{`[]`, "ValueError"},
+		{`"path"`, "ValueError"},
 		{`{}`, "ValueError"},
 	}
 	var body []string

@@ -95,7 +95,7 @@ func (s *Server) openTerminal(_ context.Context, c *api.Call, in terminalIn) (te
 	if err := in.comforts(&spec); err != nil {
 		return terminalOut{}, err
 	}
-	env, err := s.terminalEnv(c, &in)
+	env, err := in.environment()
 	if err != nil {
 		return terminalOut{}, err
 	}
@@ -104,7 +104,7 @@ func (s *Server) openTerminal(_ context.Context, c *api.Call, in terminalIn) (te
 		return terminalOut{}, err
 	}
 	defer done()
-	session, made, err := s.Terminals.Create(spec)
+	session, made, err := s.Terminals.Create(spec) //nolint:contextcheck // a terminal outlives the call
 	if err != nil {
 		return terminalOut{}, terminalError(err, spec.Program.Path)
 	}
@@ -184,9 +184,9 @@ func (in *terminalIn) comforts(spec *pty.Spec) (err error) {
 // published server says nothing about it.
 var silentlyDropped = []string{"LD_PRELOAD", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES"}
 
-// terminalEnv judges the caller's variables, but for the lists of the rule,
+// environment judges the caller's variables, but for the lists of the rule,
 // which have their turn after the shell's.
-func (s *Server) terminalEnv(c *api.Call, in *terminalIn) (map[string]string, error) {
+func (in *terminalIn) environment() (map[string]string, error) {
 	env, err := in.variables()
 	if err != nil {
 		return nil, err
@@ -370,7 +370,7 @@ type closedOut struct {
 }
 
 func (s *Server) closeTerminal(_ context.Context, c *api.Call, in terminalID) (closedOut, error) {
-	if err := s.Terminals.Delete(in.ID, spectator(c)); err != nil {
+	if err := s.Terminals.Delete(in.ID, spectator(c)); err != nil { //nolint:contextcheck // ending takes its own time
 		return closedOut{}, terminalError(err, "")
 	}
 	return closedOut{"closed", in.ID}, nil
@@ -402,7 +402,7 @@ func (s *Server) connectTerminal(ctx context.Context, c *api.Call, in connectIn,
 	session, err := s.Terminals.Get(in.SessionID, spectator(c))
 	conn, acceptErr := pty.Accept(w, c.R)
 	if acceptErr != nil {
-		return nil //nolint:nilerr // it has answered
+		return nil // it has answered
 	}
 	switch {
 	case err != nil:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"io"
 	"math"
 	"os"
@@ -48,7 +49,7 @@ func (s *spool) Write(p []byte) (int, error) {
 	if s.bad == nil {
 		s.bad = s.dec.decode(p, func(b []byte) error { return s.bytes.add(b, s.limit+1) })
 	}
-	if s.bad != nil && s.member != "content" && !isBadBase64(s.bad) {
+	if s.bad != nil && s.member != "content" && !errors.Is(s.bad, badBase64) {
 		return 0, s.bad
 	}
 	return len(p), nil
@@ -177,8 +178,6 @@ func (c *counted) close() {
 
 // badBase64 is the answer to text that is not base64 with padding.
 var badBase64 = api.Invalidf("'content_base64' is not valid base64")
-
-func isBadBase64(err error) bool { return err == error(badBase64) }
 
 // base64Writer decodes base64 that comes in pieces, strictly: the standard
 // alphabet, whole groups, padding at the very end, and no line breaks, which

@@ -229,11 +229,24 @@ func TestHolds(t *testing.T) {
 		held, need string
 		want       bool
 	}{
-		{"files:read", "files:read", true}, {"files:read", "files:write", false}, {"files:*", "files:write", true},
-		{"files:*", "filesx:write", false}, {"file:*", "files:write", false}, {"*", "files:write", true}, {"*", "bare", true},
-		{"bare", "bare", true}, {"files:*", "files", false}, {"files:*", "files:a:b", true}, {"", "x:y", false},
-		{"files:*", "*", false}, {"*", "*", true}, {"files:*", "files:*", true}, {"", "core:read", true}, {"a:b", "core:read", true},
-		{"", "core:write", false}, {"a:b files:read", "files:read", true},
+		{"files:read", "files:read", true},
+		{"files:read", "files:write", false},
+		{"files:*", "files:write", true},
+		{"files:*", "filesx:write", false},
+		{"file:*", "files:write", false},
+		{"*", "files:write", true},
+		{"*", "bare", true},
+		{"bare", "bare", true},
+		{"files:*", "files", false},
+		{"files:*", "files:a:b", true},
+		{"", "x:y", false},
+		{"files:*", "*", false},
+		{"*", "*", true},
+		{"files:*", "files:*", true},
+		{"", "core:read", true},
+		{"a:b", "core:read", true},
+		{"", "core:write", false},
+		{"a:b files:read", "files:read", true},
 	} {
 		i := Identity{ID: "x", Scopes: strings.Fields(c.held)}
 		if got := i.Holds(c.need); got != c.want {
@@ -258,8 +271,10 @@ func TestDecide(t *testing.T) {
 		{ro, "nope", Decision{Code: UnknownEndpoint, Endpoint: "nope", Text: "Unknown endpoint 'nope'"}},
 		{ro, "upload_raw", Decision{Code: UnknownEndpoint, Endpoint: "upload_raw", Text: "Unknown endpoint 'upload_raw'"}},
 		{ro, "env_get", Decision{Code: EndpointDisabled, Endpoint: "env_get", Rule: "policy:groups.system", Text: "Endpoint 'env_get' is disabled by rule policy:groups.system"}},
-		{admin(), "code_run", Decision{Code: EndpointDisabled, Endpoint: "code_run", Rule: "default:opt-in:dev_tools",
-			Text: `Endpoint 'code_run' is disabled: group 'dev_tools' is opt-in; enable it with groups: ["dev_tools"] in the policy or ABX_SERVER_ENABLED_GROUPS=dev_tools`}},
+		{admin(), "code_run", Decision{
+			Code: EndpointDisabled, Endpoint: "code_run", Rule: "default:opt-in:dev_tools",
+			Text: `Endpoint 'code_run' is disabled: group 'dev_tools' is opt-in; enable it with groups: ["dev_tools"] in the policy or ABX_SERVER_ENABLED_GROUPS=dev_tools`,
+		}},
 		{ro, "shell", Decision{Code: MissingScope, Endpoint: "shell", Scope: "c:d", Identity: "ro", Text: "Identity 'ro' lacks scope 'c:d' required by endpoint 'shell'"}},
 		{ro, "files_move", Decision{Code: MissingScope, Endpoint: "files_move", Scope: "files:delete", Identity: "ro", Text: "Identity 'ro' lacks scope 'files:delete' required by endpoint 'files_move'"}},
 		{ro, "ports", Allow()},

@@ -226,8 +226,15 @@ func TestMalformedPatternsAreRefusedAtLoad(t *testing.T) {
 
 func FuzzCommandRules(f *testing.F) {
 	for _, s := range [][2]string{
-		{"ls", "/bin/ls x"}, {"echo {int}", "echo 5"}, {"printf ... x ... end", "printf a x x end"}, {"ls -R ...", "ls -lR"},
-		{"[e]cho g*", "echo g-"}, {"*/ls -?", "/base/ls -l"}, {"./a {word}", "./a b"}, {"... {int}", "ls 1"}, {"{word} ...", "id -ab"},
+		{"ls", "/bin/ls x"},
+		{"echo {int}", "echo 5"},
+		{"printf ... x ... end", "printf a x x end"},
+		{"ls -R ...", "ls -lR"},
+		{"[e]cho g*", "echo g-"},
+		{"*/ls -?", "/base/ls -l"},
+		{"./a {word}", "./a b"},
+		{"... {int}", "ls 1"},
+		{"{word} ...", "id -ab"},
 	} {
 		f.Add(s[0], s[1])
 	}

@@ -293,8 +293,10 @@ func TestSizes(t *testing.T) {
 			t.Errorf("%q: %d, %v; want %d", in, got, err, want)
 		}
 	}
-	for _, in := range []string{"", " ", "0", "0.4", "-1", "+1", "1e3", "5XB", "kb", "1.", ".5", "1.2.3", "1 k b", "1 000",
-		"9223372036854775808", "99999999999999999999GB", "१", "0x10", "NaN", "inf", "1_000", "1/2", strings.Repeat("1", 100)} {
+	for _, in := range []string{
+		"", " ", "0", "0.4", "-1", "+1", "1e3", "5XB", "kb", "1.", ".5", "1.2.3", "1 k b", "1 000",
+		"9223372036854775808", "99999999999999999999GB", "१", "0x10", "NaN", "inf", "1_000", "1/2", strings.Repeat("1", 100),
+	} {
 		if got, err := ParseSize(in); err == nil {
 			t.Errorf("%q: %d", in, got)
 		}
@@ -321,10 +323,20 @@ func TestSuggestions(t *testing.T) {
 		known []string
 		want  string
 	}{
-		{"versoin", keys, "version"}, {"harden", Presets, "hardened"}, {"proces", Groups, "process"},
-		{"enable", ruleKeys, "enabled"}, {"files_lst", publishedIDs, "files_list"}, {"devtools", Groups, "dev_tools"},
-		{"PROCESS", Groups, "process"}, {"readonly", Presets, "read-only"}, {"max_entrys", limitKeys, "max_entries"},
-		{"x", keys, ""}, {"nope", Groups, ""}, {strings.Repeat("a", 10000), keys, ""}, {"", keys, ""}, {"preset", nil, ""},
+		{"versoin", keys, "version"},
+		{"harden", Presets, "hardened"},
+		{"proces", Groups, "process"},
+		{"enable", ruleKeys, "enabled"},
+		{"files_lst", publishedIDs, "files_list"},
+		{"devtools", Groups, "dev_tools"},
+		{"PROCESS", Groups, "process"},
+		{"readonly", Presets, "read-only"},
+		{"max_entrys", limitKeys, "max_entries"},
+		{"x", keys, ""},
+		{"nope", Groups, ""},
+		{strings.Repeat("a", 10000), keys, ""},
+		{"", keys, ""},
+		{"preset", nil, ""},
 	} {
 		want := ""
 		if c.want != "" {

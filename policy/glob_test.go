@@ -110,8 +110,17 @@ func TestGlobWithoutCase(t *testing.T) {
 
 func FuzzGlob(f *testing.F) {
 	for _, s := range [][2]string{
-		{"*.pem", "x.pem"}, {"a*b*c", "aXbXc"}, {"[!a-c]?", "zé"}, {"[]-a]*", "_"}, {"*\xa9", "é"},
-		{"/a/*/b", "/a/x/b/c"}, {"**a**", "bab"}, {"[", "["}, {"?\xc3?", "a\xc3\xa9"}, {"*[!/]", "/a/b"}, {"*/b", "/a/b/c"},
+		{"*.pem", "x.pem"},
+		{"a*b*c", "aXbXc"},
+		{"[!a-c]?", "zé"},
+		{"[]-a]*", "_"},
+		{"*\xa9", "é"},
+		{"/a/*/b", "/a/x/b/c"},
+		{"**a**", "bab"},
+		{"[", "["},
+		{"?\xc3?", "a\xc3\xa9"},
+		{"*[!/]", "/a/b"},
+		{"*/b", "/a/b/c"},
 	} {
 		f.Add(s[0], s[1])
 	}

@@ -102,8 +102,10 @@ func readOnlyAdditions(rows []Row) []entry {
 	var out []entry
 	for i := range rows {
 		if row := &rows[i]; row.As == "" && row.Mutates && row.Follows != "" {
-			out = append(out, entry{kind: exactKind, rank: presetRank, prefix: len(row.Name),
-				origin: "preset:read-only:endpoints." + row.Name, name: row.Name, rule: switchedOff})
+			out = append(out, entry{
+				kind: exactKind, rank: presetRank, prefix: len(row.Name),
+				origin: "preset:read-only:endpoints." + row.Name, name: row.Name, rule: switchedOff,
+			})
 		}
 	}
 	return out

@@ -17,9 +17,9 @@ func slowEnabled(row Row, preset string, groups map[string]bool, selectors map[s
 	}
 	type votes []bool
 	asked := func(all []votes) (bool, bool) { // the last layer that says anything
-		for i := len(all) - 1; i >= 0; i-- {
-			if len(all[i]) > 0 {
-				return !slices.Contains(all[i], false), true
+		for _, a := range slices.Backward(all) {
+			if len(a) > 0 {
+				return !slices.Contains(a, false), true
 			}
 		}
 		return false, false
@@ -42,8 +42,10 @@ func slowEnabled(row Row, preset string, groups map[string]bool, selectors map[s
 		"default":       {},
 		"locked":        {nil, map[string]bool{"*": false, "list_commands": true, "run_command": true}},
 		"transfer-only": {nil, map[string]bool{"*": false, "files_upload_stream": true, "files_download_stream": true}},
-		"read-only": {map[string]bool{"process": false, "terminal": false, "dev_tools": false, "browser": false},
-			map[string]bool{"files_mkdir": false, "files_delete": false, "files_move": false, "files_upload_stream": false, "env_set": false}},
+		"read-only": {
+			map[string]bool{"process": false, "terminal": false, "dev_tools": false, "browser": false},
+			map[string]bool{"files_mkdir": false, "files_delete": false, "files_move": false, "files_upload_stream": false, "env_set": false},
+		},
 	}[preset]
 	if on, ok := asked([]votes{matching(of.selectors, exact), matching(selectors, exact)}); ok {
 		return on
@@ -67,8 +69,10 @@ func slowEnabled(row Row, preset string, groups map[string]bool, selectors map[s
 
 func TestPrecedenceAgainstItsDefinition(t *testing.T) {
 	rows := publishedRows()
-	names := []string{"*", "files_*", "*_stream", "s*", "code_*", "files_stat", "shell", "code_run", "run_command", "env_set",
-		"group:file_ops", "group:process", "group:dev_tools", "group:system"}
+	names := []string{
+		"*", "files_*", "*_stream", "s*", "code_*", "files_stat", "shell", "code_run", "run_command", "env_set",
+		"group:file_ops", "group:process", "group:dev_tools", "group:system",
+	}
 	groupNames := []string{"file_ops", "process", "terminal", "system", "dev_tools", "browser", "commands"}
 	rapid.Check(t, func(t *rapid.T) {
 		preset := rapid.SampledFrom([]string{"default", "locked", "transfer-only", "read-only"}).Draw(t, "preset")

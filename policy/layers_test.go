@@ -23,7 +23,7 @@ func enabledIDs(p *Policy) []string {
 // ids resolves a list such as "+core +group:file_ops -files_list", sorted.
 func ids(list string) []string {
 	set := map[string]bool{}
-	for _, item := range strings.Fields(list) {
+	for item := range strings.FieldsSeq(list) {
 		on, name := item[0] == '+', item[1:]
 		for _, row := range publishedRows() {
 			_, group, isGroup := strings.Cut(name, ":")
@@ -134,44 +134,68 @@ func TestPrecedence(t *testing.T) {
 		on    string
 		rules map[string]string
 	}{
-		{doc: `{"endpoints": {"*": OFF, "files_*": ON}}`, on: core,
-			rules: map[string]string{"files_list": "policy:endpoints.*"}},
+		{
+			doc: `{"endpoints": {"*": OFF, "files_*": ON}}`, on: core,
+			rules: map[string]string{"files_list": "policy:endpoints.*"},
+		},
 		{doc: `{"endpoints": {"*": OFF, "files_list": ON}}`, on: core + "+files_list"},
 		{doc: `{"groups": {"file_ops": false}, "endpoints": {"files_*": ON}}`, on: "+default"},
-		{doc: `{"endpoints": {"group:file_ops": OFF, "files_stat": ON}}`, on: "+default -group:file_ops +files_stat",
-			rules: map[string]string{"files_list": "policy:endpoints.group:file_ops"}},
+		{
+			doc: `{"endpoints": {"group:file_ops": OFF, "files_stat": ON}}`, on: "+default -group:file_ops +files_stat",
+			rules: map[string]string{"files_list": "policy:endpoints.group:file_ops"},
+		},
 		{doc: `{"groups": ["file_ops"], "endpoints": {"group:file_ops": OFF}}`, on: "+default -group:file_ops"},
-		{doc: `{"defaults": OFF}`, on: core,
-			rules: map[string]string{"shell": "policy:defaults", "code_run": "default:opt-in:dev_tools"}},
+		{
+			doc: `{"defaults": OFF}`, on: core,
+			rules: map[string]string{"shell": "policy:defaults", "code_run": "default:opt-in:dev_tools"},
+		},
 		{doc: `{"defaults": ON}`, on: "+default", rules: map[string]string{"code_run": "default:opt-in:dev_tools"}},
 		{doc: `{"endpoints": {"code_*": ON}}`, on: "+default +code_run"},
 		{doc: `{"endpoints": {"code_run": ON}}`, on: "+default +code_run"},
 		{doc: `{"groups": ["dev_tools"]}`, on: "+default +group:dev_tools"},
-		{doc: `{"groups": {"dev_tools": true, "system": false}}`, on: "+default +group:dev_tools -group:system",
-			rules: map[string]string{"ports": "policy:groups.system"}},
+		{
+			doc: `{"groups": {"dev_tools": true, "system": false}}`, on: "+default +group:dev_tools -group:system",
+			rules: map[string]string{"ports": "policy:groups.system"},
+		},
 		{doc: `{"preset": "transfer-only", "groups": ["file_ops"]}`, on: core + "+files_upload_stream +files_download_stream"},
 		{doc: `{"preset": "transfer-only", "endpoints": {"files_*": ON}}`, on: core + "+group:file_ops"},
-		{doc: `{"preset": "read-only", "groups": ["process"]}`,
-			on: core + "+group:commands +group:process +group:file_ops +group:system -files_mkdir -files_delete -files_move -files_upload_stream -env_set"},
+		{
+			doc: `{"preset": "read-only", "groups": ["process"]}`,
+			on:  core + "+group:commands +group:process +group:file_ops +group:system -files_mkdir -files_delete -files_move -files_upload_stream -env_set",
+		},
 		{doc: `{"groups": {"process": false}}`, env: " process , core,,", on: "+default"},
-		{doc: `{"preset": "locked"}`, env: "process", on: core + "+group:commands",
-			rules: map[string]string{"shell": "preset:locked:endpoints.*"}},
-		{doc: `{"endpoints": {"shell": OFF}}`, env: "process", on: "+default -shell",
-			rules: map[string]string{"shell": "policy:endpoints.shell"}},
+		{
+			doc: `{"preset": "locked"}`, env: "process", on: core + "+group:commands",
+			rules: map[string]string{"shell": "preset:locked:endpoints.*"},
+		},
+		{
+			doc: `{"endpoints": {"shell": OFF}}`, env: "process", on: "+default -shell",
+			rules: map[string]string{"shell": "policy:endpoints.shell"},
+		},
 		{doc: `{"endpoints": {"health": OFF, "capabilities*": OFF, "group:core": OFF}}`, on: "+default"},
-		{doc: `{"endpoints": {"files_[ls]*": OFF, "por?s": OFF, "FILES_*": OFF}}`,
+		{
+			doc:   `{"endpoints": {"files_[ls]*": OFF, "por?s": OFF, "FILES_*": OFF}}`,
 			on:    "+default -files_list -files_stat -files_search -ports",
-			rules: map[string]string{"ports": "policy:endpoints.por?s"}},
+			rules: map[string]string{"ports": "policy:endpoints.por?s"},
+		},
 		{doc: `{}`, env: "dev_tools,browser", on: "+default +group:dev_tools +group:browser"},
-		{doc: `{}`, code: map[string]bool{"dev_tools": true, "terminal": false}, on: "+default +group:dev_tools -group:terminal",
-			rules: map[string]string{"pty_detail": "code:enable_group:terminal"}},
-		{doc: `{"groups": {"dev_tools": false}}`, code: map[string]bool{"dev_tools": true}, on: "+default",
-			rules: map[string]string{"code_run": "policy:groups.dev_tools"}},
-		{doc: `{"preset": "read-only"}`, code: map[string]bool{"dev_tools": true},
+		{
+			doc: `{}`, code: map[string]bool{"dev_tools": true, "terminal": false}, on: "+default +group:dev_tools -group:terminal",
+			rules: map[string]string{"pty_detail": "code:enable_group:terminal"},
+		},
+		{
+			doc: `{"groups": {"dev_tools": false}}`, code: map[string]bool{"dev_tools": true}, on: "+default",
+			rules: map[string]string{"code_run": "policy:groups.dev_tools"},
+		},
+		{
+			doc: `{"preset": "read-only"}`, code: map[string]bool{"dev_tools": true},
 			on:    core + "+group:commands +group:file_ops +group:system -files_mkdir -files_delete -files_move -files_upload_stream -env_set",
-			rules: map[string]string{"code_run": "preset:read-only:groups.dev_tools"}},
-		{doc: `{"endpoints": {"s*": ON, "shell*": OFF, "*_stream": ON}}`, on: "+default -shell -shell_stream",
-			rules: map[string]string{"shell_stream": "policy:endpoints.shell*"}},
+			rules: map[string]string{"code_run": "preset:read-only:groups.dev_tools"},
+		},
+		{
+			doc: `{"endpoints": {"s*": ON, "shell*": OFF, "*_stream": ON}}`, on: "+default -shell -shell_stream",
+			rules: map[string]string{"shell_stream": "policy:endpoints.shell*"},
+		},
 		{doc: `{"endpoints": {"shell*": OFF, "*": OFF}}`, on: core, // the shorter selector comes first
 			rules: map[string]string{"shell": "policy:endpoints.*", "ports": "policy:endpoints.*"}},
 	} {
@@ -280,8 +304,13 @@ func TestRulePartsMerge(t *testing.T) {
 		"files_list":   {[]string{}, "all", map[string]any{"rate_per_minute": int64(700)}, map[string]any{}, paths([]string{"/a"}, false, 11, "within")},
 		"files_search": {[]string{"q:r"}, "all", map[string]any{"rate_per_minute": int64(800)}, map[string]any{}, paths([]string{"/b"}, false, 12, "within")},
 		"files_stat":   {[]string{"q:r"}, "off", map[string]any{"rate_per_minute": int64(900)}, map[string]any{}, hard},
-		"files_upload_stream": {[]string{}, "all", map[string]any{"rate_per_minute": int64(700), "max_bytes": int64(1024)},
-			map[string]any{"deny_extensions": []string{".b", ".a"}, "overwrite": false}, paths([]string{"/a"}, false, 11, "within")},
+		"files_upload_stream": {
+			[]string{},
+			"all",
+			map[string]any{"rate_per_minute": int64(700), "max_bytes": int64(1024)},
+			map[string]any{"deny_extensions": []string{".b", ".a"}, "overwrite": false},
+			paths([]string{"/a"}, false, 11, "within"),
+		},
 	} {
 		r := p.Rule(id)
 		got := view{r.Scopes, r.Audit, r.LimitsView(), r.ParamsView(), r.PathsView()}

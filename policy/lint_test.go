@@ -57,8 +57,11 @@ func TestLint(t *testing.T) {
 		{`{"auth":{"allow_anonymous":false}}`, Options{}, "L9"},
 		{`{"auth":{"allow_anonymous":false}}`, token, ""},
 		{`{` + tokens("", `"*"`) + `}`, token, "L10"},
-		{`{"groups":{"process":false},"endpoints":{"files_*":{"paths":{"allow":["/gone","/here"]}}}}`,
-			Options{RootExists: func(p string) bool { return p == "/here" }}, "L11"},
+		{
+			`{"groups":{"process":false},"endpoints":{"files_*":{"paths":{"allow":["/gone","/here"]}}}}`,
+			Options{RootExists: func(p string) bool { return p == "/here" }},
+			"L11",
+		},
 		{`{"groups":{"process":false}}`, Options{EnvGroups: []string{"process", "dev_tools"}}, "L12"},
 		{`{"endpoints":{"group:process":{"enabled":false}}}`, Options{EnvGroups: []string{"process"}}, "L12"},
 		{`{"endpoints":{"group:process":{"enabled":true}}}`, Options{EnvGroups: []string{"process"}}, ""},

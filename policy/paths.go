@@ -157,7 +157,7 @@ func (r *PathRules) DeniesEntry(dir, name string) bool {
 
 // denies tells whether p or an ancestor of it is denied.
 func (r *PathRules) denies(p string) bool {
-	return InSystemTree(p) && !(r.memory && within(sharedMemory, p)) || r.compiled().matches(p)
+	return InSystemTree(p) && (!r.memory || !within(sharedMemory, p)) || r.compiled().matches(p)
 }
 
 // compiled makes rules that were written as a literal work all the same:

@@ -114,8 +114,12 @@ func TestOutsideLinksAreNoOracle(t *testing.T) {
 func TestSystemTreesAreAlwaysDenied(t *testing.T) {
 	var zero PathRules
 	for _, c := range [][2]string{
-		{"/proc", "/proc"}, {"/proc/self/environ", "/proc/self/environ"}, {"/sys/kernel", "/sys/kernel"},
-		{"/dev/null", "/dev/null"}, {"/home/p", "/proc/self"}, {"/dev/fd/3", "/home/x"},
+		{"/proc", "/proc"},
+		{"/proc/self/environ", "/proc/self/environ"},
+		{"/sys/kernel", "/sys/kernel"},
+		{"/dev/null", "/dev/null"},
+		{"/home/p", "/proc/self"},
+		{"/dev/fd/3", "/home/x"},
 	} {
 		if d := zero.Decide(c[0], c[1], base("/"), Read); d.Code != PathDenied {
 			t.Errorf("%v: %q", c, d.Code)

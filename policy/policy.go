@@ -203,8 +203,10 @@ func (p *Policy) Decide(who Identity, id string) Decision {
 	}
 	for _, scope := range r.Scopes {
 		if !who.Holds(scope) {
-			return Decision{Code: MissingScope, Endpoint: id, Scope: scope, Identity: who.ID,
-				Text: "Identity '" + who.ID + "' lacks scope '" + scope + "' required by endpoint '" + id + "'"}
+			return Decision{
+				Code: MissingScope, Endpoint: id, Scope: scope, Identity: who.ID,
+				Text: "Identity '" + who.ID + "' lacks scope '" + scope + "' required by endpoint '" + id + "'",
+			}
 		}
 	}
 	return Allow()

@@ -1,6 +1,9 @@
 package policy
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // publishedRows is the endpoint table of the published server with the knobs
 // we add to it.
@@ -19,8 +22,8 @@ func publishedRows() []Row {
 		rows = append(rows, Row{
 			Name: f[0], Method: f[1], Path: f[2], Group: f[3], Scopes: strings.Fields(f[4]),
 			Limits: strings.Fields(f[5]), Params: strings.Fields(f[6]), Op: op,
-			Paths: has(flags, "paths"), Exec: has(flags, "exec"), Streaming: has(flags, "S"),
-			Virtual: has(flags, "virtual"), Anonymous: has(flags, "anonymous"), Mutates: has(flags, "mutates"),
+			Paths: slices.Contains(flags, "paths"), Exec: slices.Contains(flags, "exec"), Streaming: slices.Contains(flags, "S"),
+			Virtual: slices.Contains(flags, "virtual"), Anonymous: slices.Contains(flags, "anonymous"), Mutates: slices.Contains(flags, "mutates"),
 		})
 	}
 	return rows
@@ -29,29 +32,26 @@ func publishedRows() []Row {
 // allRows adds the endpoints the published server does not have.
 func allRows() []Row {
 	rows := publishedRows()
-	for _, name := range strings.Fields("clone init branch add commit reset restore push pull remotes config") {
-		rows = append(rows, Row{Name: "git_" + name, Method: "POST", Path: "/git/" + name, Group: "dev_tools",
+	for name := range strings.FieldsSeq("clone init branch add commit reset restore push pull remotes config") {
+		rows = append(rows, Row{
+			Name: "git_" + name, Method: "POST", Path: "/git/" + name, Group: "dev_tools",
 			Scopes: []string{"devtools:run"}, Follows: "code_run", Paths: true, Op: Write, Mutates: true,
-			Exec: name == "clone" || name == "push" || name == "pull"})
+			Exec: name == "clone" || name == "push" || name == "pull",
+		})
 	}
-	for _, name := range strings.Fields("cookies storage cdp") {
-		rows = append(rows, Row{Name: "browser_" + name, Method: "GET", Path: "/browser/" + name, Group: "browser",
-			Scopes: []string{"browser:evaluate"}, Follows: "browser_evaluate", Mutates: true, Exec: name == "cdp"})
+	for name := range strings.FieldsSeq("cookies storage cdp") {
+		rows = append(rows, Row{
+			Name: "browser_" + name, Method: "GET", Path: "/browser/" + name, Group: "browser",
+			Scopes: []string{"browser:evaluate"}, Follows: "browser_evaluate", Mutates: true, Exec: name == "cdp",
+		})
 	}
 	return append(rows,
-		Row{Name: "envd_init", Method: "POST", Path: "/init", Group: "system", Scopes: []string{"system:write"},
-			Follows: "env_set", Virtual: true, Mutates: true},
+		Row{
+			Name: "envd_init", Method: "POST", Path: "/init", Group: "system", Scopes: []string{"system:write"},
+			Follows: "env_set", Virtual: true, Mutates: true,
+		},
 		Row{Name: "upload_raw", Method: "PUT", Path: "/files/raw", As: "files_upload_stream", Group: "file_ops"},
 	)
-}
-
-func has(list []string, s string) bool {
-	for _, l := range list {
-		if l == s {
-			return true
-		}
-	}
-	return false
 }
 
 const (

@@ -81,7 +81,7 @@ func (r *yamlReader) value(where string, n *yaml.Node, depth int) (*node, *Docum
 		out.line, out.col = n.Line, n.Column
 		return out, nil
 	case yaml.SequenceNode:
-		if tag := explicitTag(n); tag != "" && tag != "!!seq" && !(r.whole && collectionTags[tag]) {
+		if tag := explicitTag(n); !r.takesTag(tag, "!!seq") {
 			return fail("the tag %s is not allowed", shorten(tag))
 		}
 		out := &node{kind: listNode, line: n.Line, col: n.Column}
@@ -94,12 +94,17 @@ func (r *yamlReader) value(where string, n *yaml.Node, depth int) (*node, *Docum
 		}
 		return out, nil
 	case yaml.MappingNode:
-		if tag := explicitTag(n); tag != "" && tag != "!!map" && !(r.whole && collectionTags[tag]) {
+		if tag := explicitTag(n); !r.takesTag(tag, "!!map") {
 			return fail("the tag %s is not allowed", shorten(tag))
 		}
 		return r.mapping(where, n, depth)
 	}
 	return fail("the document is empty")
+}
+
+// takesTag tells whether a collection of the kind own may carry tag.
+func (r *yamlReader) takesTag(tag, own string) bool {
+	return tag == "" || tag == own || r.whole && collectionTags[tag]
 }
 
 func (r *yamlReader) mapping(where string, n *yaml.Node, depth int) (*node, *DocumentError) {

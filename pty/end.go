@@ -60,7 +60,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Unlock()
 
 	done := make(chan struct{})
-	go func() {
+	go func() { //nolint:contextcheck // each ending has its own grace; ctx ends the wait below
 		defer close(done)
 		var ending sync.WaitGroup
 		for _, s := range live {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -195,13 +194,4 @@ func pidFrom(t testing.TB, name string) int {
 		return err == nil && strings.HasSuffix(string(text), "\n")
 	})
 	return pid
-}
-
-func needs(t testing.TB, program string) string {
-	t.Helper()
-	path, err := exec.LookPath(program)
-	if err != nil {
-		t.Skip(err)
-	}
-	return path
 }

@@ -108,7 +108,7 @@ func (in *input) drain() {
 // finish waits until nothing is written any more. over must be closed and so
 // must the terminal.
 func (in *input) finish() {
-	in.mu.Lock() // an add that began before over was closed has started its drain
-	in.mu.Unlock()
+	in.mu.Lock()
+	in.mu.Unlock() //nolint:staticcheck // an add that began before over was closed has now started its drain
 	in.wg.Wait()
 }

@@ -91,7 +91,7 @@ func dial(t testing.TB, srv *httptest.Server, s *Session, extra string, protocol
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	u := "ws" + strings.TrimPrefix(srv.URL, "http") + "/pty?session_id=" + s.ID() + extra
-	ws, _, err := websocket.Dial(ctx, u, &websocket.DialOptions{Subprotocols: protocols})
+	ws, _, err := websocket.Dial(ctx, u, &websocket.DialOptions{Subprotocols: protocols}) //nolint:bodyclose // Dial says that it needs no closing
 	if err != nil {
 		t.Fatal(err)
 	}

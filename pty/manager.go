@@ -35,9 +35,11 @@ const (
 	// DefaultSessions is how many sessions may live at once unless a policy
 	// says otherwise.
 	DefaultSessions = 64
-	// DefaultScrollback and MaxScrollback are bytes of output kept.
+	// DefaultScrollback is how many bytes of output a session keeps unless
+	// its creator says otherwise.
 	DefaultScrollback = 1 << 20
-	MaxScrollback     = 16 << 20
+	// MaxScrollback is the most bytes of output a session keeps.
+	MaxScrollback = 16 << 20
 	// minScrollback keeps reads and messages of a useful size.
 	minScrollback = pieceMax
 
@@ -270,8 +272,8 @@ func (m *Manager) over(s *Session, n *naming) {
 		m.drop(s)
 	})
 	kept := 0
-	for i := len(m.ended) - 1; i >= 0; i-- {
-		kept += m.ended[i].kept()
+	for i, old := range slices.Backward(m.ended) {
+		kept += old.kept()
 		if len(m.ended)-i > keptSessions || kept > keptBytes {
 			for _, old := range slices.Clone(m.ended[:i+1]) {
 				m.drop(old)

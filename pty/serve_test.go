@@ -223,11 +223,11 @@ func TestBytesThatAreNoFramesCloseWith1002(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			u := "ws" + strings.TrimPrefix(srv.URL, "http") + "/pty?session_id=" + s.ID()
-			ws, _, err := websocket.Dial(ctx, u, &websocket.DialOptions{HTTPClient: client})
+			ws, _, err := websocket.Dial(ctx, u, &websocket.DialOptions{HTTPClient: client}) //nolint:bodyclose // Dial says that it needs no closing
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer ws.CloseNow()
+			defer func() { _ = ws.CloseNow() }()
 			if _, err := conn.Write([]byte(bytes)); err != nil {
 				t.Fatal(err)
 			}
@@ -439,7 +439,7 @@ func TestCutConnections(t *testing.T) {
 			return conn, err
 		}}}
 		u := fmt.Sprintf("ws%s/pty?session_id=%s&since=%d", strings.TrimPrefix(srv.URL, "http"), s.ID(), got.Len())
-		ws, _, err := websocket.Dial(ctx, u, &websocket.DialOptions{HTTPClient: client})
+		ws, _, err := websocket.Dial(ctx, u, &websocket.DialOptions{HTTPClient: client}) //nolint:bodyclose // Dial says that it needs no closing
 		if err != nil {
 			t.Fatal(err)
 		}

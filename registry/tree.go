@@ -168,7 +168,7 @@ func scalar(n *yaml.Node) (*node, error) {
 		case "!!str", "!", "tag:yaml.org,2002:str":
 			return out, nil
 		}
-		return nil, at(n, "unknown tag %s", n.Tag)
+		return nil, at(n, "unknown tag %q", n.Tag)
 	}
 	if n.Style&quoted != 0 {
 		return out, nil

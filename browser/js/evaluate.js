@@ -16,7 +16,7 @@
   };
   const own = (o, name) => { try { return o[name]; } catch { return undefined; } };
   const is = (v, name) => { try { return typeof globalThis[name] === 'function' && v instanceof globalThis[name]; } catch { return false; } };
-  const path = new Set();
+  const path = []; // pages may have put something of theirs in the place of Set
   const write = (v) => {
     switch (typeof v) {
       case 'string': return put(stringify(v));
@@ -33,10 +33,9 @@
     if (is(v, 'Error')) return put(stringify(String(own(v, 'message'))));
     if (is(v, 'Date')) return put(Number.isNaN(v.getTime()) ? 'null' : stringify(v.toISOString()));
     if (is(v, 'RegExp') || is(v, 'URL')) return put(stringify(String(v)));
-    if (path.has(v)) return put('"[Circular]"');
-    if (path.size >= 200) throw new Error('the result is too deep');
-    const held = v;
-    path.add(held);
+    if (path.includes(v)) return put('"[Circular]"');
+    if (path.length >= 200) throw new Error('the result is too deep');
+    path.push(v);
     if (is(v, 'Map')) v = [...v];
     else if (is(v, 'Set')) v = [...v];
     else if (is(v, 'ArrayBuffer')) v = new Uint8Array(v);
@@ -61,7 +60,7 @@
       }
       put('}');
     }
-    path.delete(held);
+    path.pop();
   };
   write(value);
   return out;

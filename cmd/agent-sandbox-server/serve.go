@@ -81,6 +81,7 @@ type server struct {
 	commands *registry.Registry
 	tokenEnv atomic.Pointer[[]string] // variables that tokens were read from
 
+	pages    *browser.Browser
 	policy   atomic.Pointer[policy.Policy]
 	stopping chan struct{}
 	calls    calls
@@ -153,6 +154,7 @@ func (s *server) assemble(ctx context.Context, env []string) error {
 	s.closeLater("contexts", contexts.Close)
 	pages := browser.New(procs, browser.Options{Log: s.log})
 	s.closeLater("browser", pages.Close)
+	s.pages = pages
 	watches := watch.New()
 	s.closeLater("watches", func(context.Context) error { watches.Close(); return nil })
 
@@ -387,13 +389,15 @@ func (s *server) serveDoors(ctx context.Context, failed chan<- error) *sync.Wait
 }
 
 // reload reads the policy again and puts it in force, or keeps the old one.
-// Listeners stay as they are; running requests keep the rules they began with.
+// Listeners stay as they are; running requests keep the rules they began with,
+// open pages do not.
 func (s *server) reload() {
 	p, err := s.adopt()
 	if err != nil {
 		s.log.Error("the policy could not be read again, the old one stays", "err", err)
 		return
 	}
+	s.pages.Obey(p.Rule("browser_navigate"))
 	s.log.Info("policy read again", "preset", p.Preset(), "revision", p.Revision())
 	s.lint()
 }

@@ -154,7 +154,7 @@ func manifests(t *testing.T) []manifest {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, doc := range bytes.Split(text, []byte("\n---\n")) {
+		for doc := range bytes.SplitSeq(text, []byte("\n---\n")) {
 			out = append(out, read(t, file, doc))
 		}
 	}

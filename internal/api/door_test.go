@@ -150,7 +150,7 @@ func openDoor(t *testing.T, o doorOptions) *door {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	log := slog.New(slog.DiscardHandler)
 	audit := NewAudit(d.audit, log)
 	base := t.TempDir()
 	files := guardfs.New(func() string { return base }, base)

@@ -95,7 +95,7 @@ func unread[In, Out any](e Endpoint, h func(context.Context, *Call, In) (Out, er
 // "error" event.
 func Streaming[In any](row Row, h func(context.Context, *Call, In, *Events) error) Endpoint {
 	e := declare[In, struct{}](row, jsonBody)
-	e.Row.Streaming = true
+	e.Streaming = true
 	e.serve = func(ctx context.Context, c *Call) error {
 		var in In
 		if err := c.decode(&in); err != nil {
@@ -137,7 +137,7 @@ func Either[In, Out any](row Row, h func(context.Context, *Call, In, *Events) (O
 // otherwise.
 func Upgrade[In any](row Row, h func(ctx context.Context, c *Call, in In, w http.ResponseWriter) error) Endpoint {
 	e := declare[In, struct{}](row, noBody)
-	e.Row.Streaming, e.upgrade = true, true
+	e.Streaming, e.upgrade = true, true
 	e.serve = func(ctx context.Context, c *Call) error {
 		var in In
 		if err := c.fill(&in, nil); err != nil {

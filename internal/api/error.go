@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"net/http"
 	"os"
@@ -41,9 +42,7 @@ func (e *Error) Unwrap() error { return e.Err }
 func (e *Error) With(key string, v any) *Error {
 	c := *e
 	c.Extra = map[string]any{key: v}
-	for k, v := range e.Extra {
-		c.Extra[k] = v
-	}
+	maps.Copy(c.Extra, e.Extra)
 	return &c
 }
 
@@ -214,9 +213,7 @@ func (e *Error) body(endpoint string) map[string]any {
 			out["endpoint"] = endpoint
 		}
 	}
-	for k, v := range e.Extra {
-		out[k] = v
-	}
+	maps.Copy(out, e.Extra)
 	return out
 }
 

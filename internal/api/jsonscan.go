@@ -123,7 +123,7 @@ func (s *scanner) token() (byte, error) {
 func (s *scanner) bom() error {
 	c, err := s.peek()
 	if err != nil || c != 0xEF {
-		return nil //nolint:nilerr // the caller meets the same error at once
+		return nil // the caller meets the same error at once
 	}
 	for _, want := range []byte{0xEF, 0xBB, 0xBF} {
 		c, err := s.need()

@@ -103,7 +103,7 @@ func (g *Gate) front(mux *chi.Mux) http.Handler {
 		}
 		rctx := chi.NewRouteContext()
 		rctx.RoutePath = routePath(r.URL)
-		mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), chi.RouteCtxKey, rctx)))
+		mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), chi.RouteCtxKey, rctx))) //nolint:contextcheck // it is the request's own, with a value more
 	})
 }
 
@@ -217,7 +217,7 @@ func (g *Gate) handle(ep *Endpoint, w *answer, r *http.Request) {
 	defer cancel()
 	call, err := g.Admit(ep, w, r)
 	defer call.done()
-	defer func() { g.Audit.write(call, w.status, w.code, time.Since(started)) }()
+	defer func() { g.Audit.write(call, w.status, w.code, time.Since(started)) }() //nolint:contextcheck // a call has its request's
 	switch {
 	case err != nil:
 	case r.Method == http.MethodHead && (ep.Streaming || ep.drains):

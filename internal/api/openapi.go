@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -145,19 +146,6 @@ func parameters(ep *Endpoint) []any {
 	return out
 }
 
-func fieldsOf(t reflect.Type) func(func(reflect.StructField) bool) {
-	return func(yield func(reflect.StructField) bool) {
-		if t == nil || t.Kind() != reflect.Struct {
-			return
-		}
-		for i := range t.NumField() {
-			if !yield(t.Field(i)) {
-				return
-			}
-		}
-	}
-}
-
 // inputs are the fields of a request type, those of embedded structs too.
 func inputs(t reflect.Type) []reflect.StructField {
 	if t == nil || t.Kind() != reflect.Struct {
@@ -233,7 +221,7 @@ func structSchema(t reflect.Type) map[string]any {
 	}
 	props := map[string]any{}
 	required := []string{}
-	for f := range fieldsOf(t) {
+	for f := range t.Fields() {
 		tag := f.Tag.Get("json")
 		name, opts, _ := strings.Cut(tag, ",")
 		if f.Anonymous && tag == "" {
@@ -243,9 +231,7 @@ func structSchema(t reflect.Type) map[string]any {
 			}
 			if inner.Kind() == reflect.Struct {
 				sub := structSchema(inner)
-				for k, v := range sub["properties"].(map[string]any) {
-					props[k] = v
-				}
+				maps.Copy(props, sub["properties"].(map[string]any))
 				if r, ok := sub["required"].([]string); ok {
 					required = append(required, r...)
 				}

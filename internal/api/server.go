@@ -54,7 +54,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServerOptions,
 	grace, cancel := stop()
 	defer cancel()
 	pool.close()
-	shutDown(grace, srv, cut)
+	shutDown(grace, srv, cut) //nolint:contextcheck // ctx is over, which is why this is called
 	if served := <-failed; !errors.Is(served, http.ErrServerClosed) {
 		return served
 	}

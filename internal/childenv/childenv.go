@@ -136,9 +136,10 @@ func (s *Store) Added(p *policy.Policy, ownUse bool) map[string]string {
 	s.mu.RUnlock()
 	env := map[string]string{}
 	for name, value := range overlay {
-		if value != nil && !hidden(p, name) && !(ownUse && policy.IsLoaderName(name)) {
-			env[name] = *value
+		if value == nil || hidden(p, name) || ownUse && policy.IsLoaderName(name) {
+			continue
 		}
+		env[name] = *value
 	}
 	return env
 }

@@ -51,13 +51,18 @@ func TestMessagesInBothCodecs(t *testing.T) {
 		wire string
 	}{
 		{message{}, `{}`, ""},
-		{message{Text: "a\"\u2028ü", On: true, Size: 11, Code: -1, Colour: 3}, `{"text":"a\"\u2028ü","isOn":true,"size":"11","exitCode":-1,"colour":"RED"}`,
-			"\x0a\x07a\"\u2028ü\x10\x01\x18\x0b\x20\x01\x28\x03"},
+		{
+			message{Text: "a\"\u2028ü", On: true, Size: 11, Code: -1, Colour: 3},
+			`{"text":"a\"\u2028ü","isOn":true,"size":"11","exitCode":-1,"colour":"RED"}`,
+			"\x0a\x07a\"\u2028ü\x10\x01\x18\x0b\x20\x01\x28\x03",
+		},
 		{message{PID: &seven, Inner: &inner{}}, `{"pid":0,"inner":{}}`, "\x38\x00\x42\x00"},
 		{message{Data: []byte{}, Colour: 9}, `{"colour":9,"data":""}`, "\x28\x09\x32\x00"},
-		{message{List: []*inner{{1}, {}}, Words: []string{"", "b"}, Vars: map[string]string{"k": "v", "a": ""}},
+		{
+			message{List: []*inner{{1}, {}}, Words: []string{"", "b"}, Vars: map[string]string{"k": "v", "a": ""}},
 			`{"list":[{"n":1},{}],"words":["","b"],"vars":{"a":"","k":"v"}}`,
-			"\x4a\x02\x08\x01\x4a\x00\x52\x00\x52\x01b\x5a\x05\x0a\x01a\x12\x00\x5a\x06\x0a\x01k\x12\x01v"},
+			"\x4a\x02\x08\x01\x4a\x00\x52\x00\x52\x01b\x5a\x05\x0a\x01a\x12\x00\x5a\x06\x0a\x01k\x12\x01v",
+		},
 	} {
 		if got := string(appendJSON(nil, &c.m)); got != c.json {
 			t.Errorf("JSON: got %s, want %s", got, c.json)
@@ -163,7 +168,13 @@ func newEcho(t *testing.T) *echoServer {
 	return s
 }
 
-func (s *echoServer) post(t *testing.T, path, kind, body string, header ...string) (*http.Response, string) {
+// answer is what is left of a response that has been read and closed.
+type answer struct {
+	StatusCode      int
+	Header, Trailer http.Header
+}
+
+func (s *echoServer) post(t *testing.T, path, kind, body string, header ...string) (answer, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+path, strings.NewReader(body))
 	if err != nil {
@@ -184,7 +195,7 @@ func (s *echoServer) post(t *testing.T, path, kind, body string, header ...strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp, string(text)
+	return answer{resp.StatusCode, resp.Header, resp.Trailer}, string(text)
 }
 
 func envelope(flags byte, text string) string {
@@ -280,7 +291,7 @@ func TestWhoIsNotAdmittedIsToldInHisCodec(t *testing.T) {
 
 func TestOnlyPostIsTaken(t *testing.T) {
 	s := newEcho(t)
-	resp, err := http.Get(s.url + "/unary") //nolint:noctx // loopback
+	resp, err := http.Get(s.url + "/unary")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -154,7 +154,7 @@ func (m *method) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnsupportedMediaType)
 		return
 	}
-	err := m.serve(c)
+	err := m.serve(c) //nolint:contextcheck // c has the request
 	if err != nil && c.begun && r.Context().Err() != nil {
 		return // nobody is there to be told
 	}

@@ -70,7 +70,13 @@ func negotiate(contentType string, stream bool) (p protocol, isBinary, ok bool) 
 }
 
 func serves(p protocol, stream bool) bool {
-	return !(p == connectUnary && stream || p == connectStream && !stream)
+	switch p {
+	case connectUnary:
+		return !stream
+	case connectStream:
+		return stream
+	}
+	return true
 }
 
 func acceptPost(stream bool) string {

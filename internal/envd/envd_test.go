@@ -99,15 +99,21 @@ func TestTokenOfInitGuardsThisListenerAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, `{}`)
 	initialise := func(body string) int {
-		resp, _ := r.send(http.MethodPost, r.url+"/init", "application/json", body)
-		return resp.StatusCode
+		status, _ := r.send(http.MethodPost, r.url+"/init", "application/json", body)
+		return status
 	}
 	for _, c := range []struct {
 		body string
 		want int
 	}{
-		{`{nope`, 400}, {`{"envVars":{"PATH":"/x"}}`, 403}, {`{"envVars":{"A=":"x"}}`, 400}, {``, 204},
-		{`{"accessToken":"one","envVars":{"V":"1"}}`, 204}, {`{"accessToken":"two"}`, 401}, {`{}`, 401}, {`{"accessToken":"one"}`, 204},
+		{`{nope`, 400},
+		{`{"envVars":{"PATH":"/x"}}`, 403},
+		{`{"envVars":{"A=":"x"}}`, 400},
+		{``, 204},
+		{`{"accessToken":"one","envVars":{"V":"1"}}`, 204},
+		{`{"accessToken":"two"}`, 401},
+		{`{}`, 401},
+		{`{"accessToken":"one"}`, 204},
 	} {
 		if got := initialise(c.body); got != c.want {
 			t.Errorf("%s: %d, want %d", c.body, got, c.want)
@@ -116,8 +122,8 @@ func TestTokenOfInitGuardsThisListenerAlone(t *testing.T) {
 	if _, failed := r.rpc("process.Process/List", `{}`); failed != "unauthenticated" {
 		t.Errorf("without the token: %q", failed)
 	}
-	if resp, _ := r.send(http.MethodGet, r.http+"/process/list", "", ""); resp.StatusCode != 200 {
-		t.Errorf("the other listener answers %d", resp.StatusCode)
+	if status, _ := r.send(http.MethodGet, r.http+"/process/list", "", ""); status != 200 {
+		t.Errorf("the other listener answers %d", status)
 	}
 	r.token = "one"
 	if got, _ := r.run("echo $V"); got != "1\n" {
@@ -128,8 +134,8 @@ func TestTokenOfInitGuardsThisListenerAlone(t *testing.T) {
 func TestSignaturesOpenOnePathForOneOperation(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, `{}`)
-	if resp, _ := r.send(http.MethodPost, r.url+"/init", "application/json", `{"accessToken":"s"}`); resp.StatusCode != 204 {
-		t.Fatal(resp.StatusCode)
+	if status, _ := r.send(http.MethodPost, r.url+"/init", "application/json", `{"accessToken":"s"}`); status != 204 {
+		t.Fatal(status)
 	}
 	file := filepath.Join(r.base, "f")
 	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
@@ -156,9 +162,9 @@ func TestSignaturesOpenOnePathForOneOperation(t *testing.T) {
 		if c.until != "" {
 			q.Set("signature_expiration", c.until)
 		}
-		resp, text := r.send(c.method, r.url+"/files?"+q.Encode(), "application/octet-stream", "y")
-		if resp.StatusCode != c.want {
-			t.Errorf("%s %s until %q: %d %s, want %d", c.method, c.path, c.until, resp.StatusCode, text, c.want)
+		status, text := r.send(c.method, r.url+"/files?"+q.Encode(), "application/octet-stream", "y")
+		if status != c.want {
+			t.Errorf("%s %s until %q: %d %s, want %d", c.method, c.path, c.until, status, text, c.want)
 		}
 	}
 }
@@ -181,17 +187,17 @@ func TestFileWorkHasTheRightsOfTheUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := "?path=" + url.QueryEscape(secret) + "&username=nobody"
-	if resp, text := r.send(http.MethodGet, r.url+"/files"+q, "", ""); resp.StatusCode != 403 {
-		t.Errorf("read: %d %s", resp.StatusCode, text)
+	if status, text := r.send(http.MethodGet, r.url+"/files"+q, "", ""); status != 403 {
+		t.Errorf("read: %d %s", status, text)
 	}
-	if resp, text := r.send(http.MethodPost, r.url+"/files"+q, "application/octet-stream", "x"); resp.StatusCode != 403 {
-		t.Errorf("write: %d %s", resp.StatusCode, text)
+	if status, text := r.send(http.MethodPost, r.url+"/files"+q, "application/octet-stream", "x"); status != 403 {
+		t.Errorf("write: %d %s", status, text)
 	}
 	if _, failed := r.rpc("filesystem.Filesystem/Remove", fmt.Sprintf(`{"path":%q}`, secret), "Authorization", "Basic bm9ib2R5Og=="); failed != "permission_denied" {
 		t.Errorf("remove: %q", failed)
 	}
-	if resp, text := r.send(http.MethodGet, r.url+"/files?path="+url.QueryEscape(secret), "", ""); resp.StatusCode != 200 || text != "s" {
-		t.Errorf("root: %d %q", resp.StatusCode, text)
+	if status, text := r.send(http.MethodGet, r.url+"/files?path="+url.QueryEscape(secret), "", ""); status != 200 || text != "s" {
+		t.Errorf("root: %d %q", status, text)
 	}
 }
 
@@ -203,8 +209,8 @@ func TestWebPagesAreRefused(t *testing.T) {
 	}
 	for _, path := range []string{"/envs", "/init", "/files?path=x"} {
 		method := map[bool]string{true: http.MethodPost, false: http.MethodGet}[path == "/init"]
-		if resp, _ := r.send(method, r.url+path, "", "", "Origin", "http://evil.example"); resp.StatusCode != 403 {
-			t.Errorf("%s: %d", path, resp.StatusCode)
+		if status, _ := r.send(method, r.url+path, "", "", "Origin", "http://evil.example"); status != 403 {
+			t.Errorf("%s: %d", path, status)
 		}
 	}
 }

@@ -79,9 +79,9 @@ func (s *Server) listDir(ctx context.Context, _ *connect.Call, in *listDirReques
 		}
 		d := describer{c: c, g: g.Quiet()}
 		defer d.close()
-		dir := 0
-		opt.Enter = func(at *guardfs.Dir) error {
-			dir++
+		entered := false
+		opt.Enter = func(*guardfs.Dir) error {
+			entered = true
 			return nil
 		}
 		_, err := g.Walk(ctx, full, opt, func(e *guardfs.Entry) error {
@@ -96,7 +96,7 @@ func (s *Server) listDir(ctx context.Context, _ *connect.Call, in *listDirReques
 			out.Entries = append(out.Entries, d.entry(info, path.Join(full, e.Rel()), e.Name()))
 			return nil
 		})
-		if err == nil && dir == 0 && unreadable == nil {
+		if err == nil && !entered && unreadable == nil {
 			unreadable = fs.ErrPermission
 		}
 		return errors.Join(err, unreadable)

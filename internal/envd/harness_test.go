@@ -70,7 +70,7 @@ func (l *lines) String() string {
 func newRig(t *testing.T, document string, env ...string) *rig {
 	t.Helper()
 	r := &rig{t: t, base: t.TempDir(), audit: &lines{}, stopping: make(chan struct{})}
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	log := slog.New(slog.DiscardHandler)
 	procs, err := proc.New(proc.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func digest(token string) string {
 }
 
 // send makes one request and reads the whole answer.
-func (r *rig) send(method, url, kind, body string, header ...string) (*http.Response, string) {
+func (r *rig) send(method, url, kind, body string, header ...string) (status int, text string) {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
@@ -155,11 +155,11 @@ func (r *rig) send(method, url, kind, body string, header ...string) (*http.Resp
 		r.t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
+	all, err := io.ReadAll(resp.Body)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return resp, string(text)
+	return resp.StatusCode, string(all)
 }
 
 type object = map[string]any
@@ -167,11 +167,11 @@ type object = map[string]any
 // rpc makes a unary call; failed is the code of the failure.
 func (r *rig) rpc(method, body string, header ...string) (out object, failed string) {
 	r.t.Helper()
-	resp, text := r.send(http.MethodPost, r.url+"/"+method, "application/json", body, header...)
+	status, text := r.send(http.MethodPost, r.url+"/"+method, "application/json", body, header...)
 	if err := json.Unmarshal([]byte(text), &out); err != nil {
-		r.t.Fatalf("%s: %d %q", method, resp.StatusCode, text)
+		r.t.Fatalf("%s: %d %q", method, status, text)
 	}
-	if resp.StatusCode != http.StatusOK {
+	if status != http.StatusOK {
 		return out, out["code"].(string)
 	}
 	return out, ""
@@ -185,9 +185,9 @@ func (r *rig) stream(method string, bodies []string, header ...string) (out []ob
 	for _, body := range bodies {
 		in = append(binary.BigEndian.AppendUint32(append(in, 0), uint32(len(body))), body...)
 	}
-	resp, text := r.send(http.MethodPost, r.url+"/"+method, "application/connect+json", string(in), header...)
-	if resp.StatusCode != http.StatusOK {
-		r.t.Fatalf("%s: a stream answers %d", method, resp.StatusCode)
+	status, text := r.send(http.MethodPost, r.url+"/"+method, "application/connect+json", string(in), header...)
+	if status != http.StatusOK {
+		r.t.Fatalf("%s: a stream answers %d", method, status)
 	}
 	for len(text) >= 5 {
 		n := 5 + int(binary.BigEndian.Uint32([]byte(text[1:5])))

@@ -81,9 +81,9 @@ func (c *call) follow(ctx context.Context, rc *connect.Call, r *record, out send
 	var err error
 	switch {
 	case r.session != nil:
-		err = f.terminal(r)
+		err = f.terminal(r) //nolint:contextcheck // f has ctx
 	case r.entry.Log != nil:
-		err = f.process(rc, r, c.s.Drain)
+		err = f.process(rc, r, c.s.Drain) //nolint:contextcheck // f has ctx
 	default:
 		err = f.silence(r.entry.Process.Done())
 	}

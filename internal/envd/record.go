@@ -51,8 +51,8 @@ func (s *Server) remember(r *record) {
 	defer s.mu.Unlock()
 	kept := s.records[:0]
 	ended := 0
-	for i := len(s.records) - 1; i >= 0; i-- {
-		if s.records[i].ended() {
+	for _, old := range s.records {
+		if old.ended() {
 			ended++
 		}
 	}

@@ -281,7 +281,7 @@ func (s *Server) compose(w http.ResponseWriter, r *http.Request) {
 	defer func() { c.Leave(status, codeOf(err)) }()
 	var out written
 	if err == nil {
-		out, err = c.compose(w, r)
+		out, err = c.compose(w, r) //nolint:contextcheck // it takes the request's
 	}
 	if err != nil {
 		status = s.fail(w, err)

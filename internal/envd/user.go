@@ -115,17 +115,18 @@ func ownGroups() []uint32 {
 // than root the kernel drops the capabilities that go past them.
 func putOn(uid, gid uint32, groups []uint32) error {
 	if uid == 0 {
-		unix.RawSyscall(unix.SYS_SETFSUID, 0, 0, 0) // first, or the rest is not permitted
+		_, _, _ = unix.RawSyscall(unix.SYS_SETFSUID, 0, 0, 0) // first, or the rest is not permitted
 	}
 	var list unsafe.Pointer
 	if len(groups) > 0 {
-		list = unsafe.Pointer(&groups[0])
+		list = unsafe.Pointer(&groups[0]) //nolint:gosec // the kernel takes an address
 	}
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(list), 0); errno != 0 {
 		return fmt.Errorf("set the groups of a thread: %w", errno)
 	}
-	unix.RawSyscall(unix.SYS_SETFSGID, uintptr(gid), 0, 0)
-	unix.RawSyscall(unix.SYS_SETFSUID, uintptr(uid), 0, 0)
+	// They report no failure but in what they leave in force, asked for below.
+	_, _, _ = unix.RawSyscall(unix.SYS_SETFSGID, uintptr(gid), 0, 0)
+	_, _, _ = unix.RawSyscall(unix.SYS_SETFSUID, uintptr(uid), 0, 0)
 	const ask = ^uintptr(0)
 	gotUser, _, _ := unix.RawSyscall(unix.SYS_SETFSUID, ask, 0, 0)
 	gotGroup, _, _ := unix.RawSyscall(unix.SYS_SETFSGID, ask, 0, 0)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -53,8 +54,8 @@ func CommitAll(ctx context.Context, writers []*Writer) (results []Result, failed
 		}
 	}
 	// From the last to the first, so that directories made for them are empty.
-	for i := len(writers) - 1; i >= 0; i-- {
-		if w := writers[i]; !w.done {
+	for _, w := range slices.Backward(writers) {
+		if !w.done {
 			w.done = true
 			w.release(err == nil)
 		}

@@ -150,12 +150,11 @@ func link(t *testing.T, text, p string) string {
 	return p
 }
 
-func fifo(t *testing.T, p string) string {
+func fifo(t *testing.T, p string) {
 	t.Helper()
 	if err := unix.Mkfifo(p, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return p
 }
 
 func read(t *testing.T, p string) string {

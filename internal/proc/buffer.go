@@ -1,6 +1,9 @@
 package proc
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // Keep says which bytes a [Buffer] keeps when there are too many.
 type Keep uint8
@@ -119,7 +122,7 @@ func (b *Buffer) Bytes() []byte {
 	if !b.ended {
 		data = append([]byte(nil), data...)
 	}
-	return data[:len(data):len(data)]
+	return slices.Clip(data)
 }
 
 // afterTail skips what is left of a character whose beginning was dropped.

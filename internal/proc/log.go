@@ -2,6 +2,7 @@ package proc
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,7 +77,7 @@ func (l *Log) take(s Stream, b *block, n int) bool {
 	}
 	data := b[:n]
 	if held := l.held[s]; len(held) > 0 {
-		data = append(held[:len(held):len(held)], data...)
+		data = append(slices.Clip(held), data...)
 		l.held[s] = nil
 	}
 	whole := Whole(data)

@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"errors"
 	"os"
 	"strings"
 
@@ -41,7 +42,7 @@ func LookPath(name, path, dir string) (string, error) {
 		if err == nil {
 			return full, nil
 		}
-		if programError(err) == ErrNotExecutable {
+		if errors.Is(programError(err), ErrNotExecutable) {
 			out.Kind, out.Err = ErrNotExecutable, err // as execvp: go on, but remember
 		}
 	}

@@ -55,7 +55,8 @@ func TestLookPath(t *testing.T) {
 		{"a\x00b", ab, "", ErrNotFound},
 	} {
 		got, err := LookPath(tc.name, tc.path, root)
-		if got != tc.want && !(tc.path == "" && tc.err == nil && filepath.Base(got) == tc.name) || !errors.Is(err, tc.err) {
+		onDefault := tc.path == "" && tc.err == nil && filepath.Base(got) == tc.name
+		if got != tc.want && !onDefault || !errors.Is(err, tc.err) {
 			t.Errorf("%q in %q: %q, %v", tc.name, tc.path, got, err)
 		}
 	}

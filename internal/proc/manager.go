@@ -272,7 +272,7 @@ func (m *Manager) seal() {
 	m.sealed = true
 	m.mu.Unlock()
 	forkMu.Lock()
-	forkMu.Unlock()
+	forkMu.Unlock() //nolint:staticcheck // it waits for the fork under way
 }
 
 // abandon gives up a process that will not be done by itself: it was detached,
@@ -306,8 +306,8 @@ func (m *Manager) forget(p *Process) {
 
 // byDefault gives a signal its default handler, behind the Go runtime's back.
 func byDefault(n syscall.Signal) {
-	var none [4]uint64 // a kernel sigaction: the default handler, no flags, no mask
-	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(n), uintptr(unsafe.Pointer(&none)), 0, unsafe.Sizeof(none[0]), 0, 0)
+	var none [4]uint64                                                                                                                // a kernel sigaction: the default handler, no flags, no mask
+	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(n), uintptr(unsafe.Pointer(&none)), 0, unsafe.Sizeof(none[0]), 0, 0) //nolint:gosec // the kernel takes an address
 }
 
 // fixSignals makes children start with default handlers. A signal that we were

@@ -60,7 +60,7 @@ func TestFindCgroup(t *testing.T) {
 
 func FuzzFindCgroup(f *testing.F) {
 	f.Add("0::/a\n", "30 25 0:26 / /cg rw - cgroup2 cgroup2 rw\n")
-	f.Fuzz(func(t *testing.T, groups, mounts string) {
+	f.Fuzz(func(_ *testing.T, groups, mounts string) {
 		_ = findCgroup(groups, mounts, "cgroup2", "")
 		_ = findCgroup(groups, mounts, "cgroup", "memory")
 	})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -96,7 +97,7 @@ func feedLines(pieces ...[]byte) []string {
 	var out []string
 	emit := func(line []byte, partial bool) error {
 		if partial {
-			line = append(line[:len(line):len(line)], "…"...)
+			line = append(slices.Clip(line), "…"...)
 		}
 		out = append(out, string(line))
 		return nil
@@ -151,7 +152,7 @@ func TestLongLinesComeInPieces(t *testing.T) {
 	}
 	var l Lines
 	stop := errors.New("stop")
-	if err := l.Feed([]byte("a\nb\n"), func([]byte, bool) error { return stop }); err != stop {
+	if err := l.Feed([]byte("a\nb\n"), func([]byte, bool) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("the consumer's error is lost: %v", err)
 	}
 }

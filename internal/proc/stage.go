@@ -115,7 +115,7 @@ func (o *orders) carryOut() error {
 	}
 	var empty uint64
 	if _, _, errno := syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK,
-		uintptr(unsafe.Pointer(&empty)), 0, unsafe.Sizeof(empty), 0, 0); errno != 0 {
+		uintptr(unsafe.Pointer(&empty)), 0, unsafe.Sizeof(empty), 0, 0); errno != 0 { //nolint:gosec // the kernel takes an address
 		return errno
 	}
 	pause := busyPause

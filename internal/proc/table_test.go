@@ -84,8 +84,7 @@ func TestTheLimitHoldsForParallelStarts(t *testing.T) {
 	for range 40 {
 		wg.Go(func() {
 			r, err := tab.Reserve(limit)
-			var full *LimitError
-			if errors.As(err, &full) {
+			if full, ok := errors.AsType[*LimitError](err); ok {
 				refused.Add(1)
 				if full.Limit != limit {
 					t.Errorf("limit %d", full.Limit)

@@ -2,6 +2,7 @@ package proc
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -206,7 +207,7 @@ func TestKillDoesNotAsk(t *testing.T) {
 	if s, _ := p.Status(); s.Reason != ReasonShutdown || s.Code != -9 {
 		t.Errorf("%+v", s)
 	}
-	if _, err := m.Start(t.Context(), trueSpec); err != ErrClosed {
+	if _, err := m.Start(t.Context(), trueSpec); !errors.Is(err, ErrClosed) {
 		t.Errorf("a start after it: %v", err)
 	}
 }
@@ -311,7 +312,7 @@ func TestCloseEndsEverythingButWhatIsDetached(t *testing.T) {
 			if left := withArg("7145"); len(left) != 2 || !alive(kept.PID()) {
 				t.Errorf("detached: %v", left)
 			}
-			if _, err := m.Start(t.Context(), trueSpec); err != ErrClosed {
+			if _, err := m.Start(t.Context(), trueSpec); !errors.Is(err, ErrClosed) {
 				t.Errorf("a start after Close: %v", err)
 			}
 			_ = unix.Kill(-kept.PID(), unix.SIGKILL)
@@ -349,7 +350,7 @@ func TestSignalsRaceWithTheEnd(t *testing.T) {
 		go func() { _ = p.Signal(unix.SIGTERM, true) }()
 		go func() { _ = p.Signal(unix.SIGCONT, false) }()
 		await(t, p.Done(), "done")
-		if err := p.Signal(unix.SIGKILL, true); err != ErrEnded {
+		if err := p.Signal(unix.SIGKILL, true); !errors.Is(err, ErrEnded) {
 			t.Fatalf("after the end: %v", err)
 		}
 	}

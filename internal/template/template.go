@@ -141,11 +141,3 @@ func (c *checker) warn(code string, line int, format string, args ...any) {
 	text := strings.Join(strings.FieldsFunc(fmt.Sprintf(format, args...), func(r rune) bool { return r == '\n' || r == '\r' }), " ")
 	c.warnings = append(c.warnings, Warning{code, max(line, 1), text})
 }
-
-// text is the string at a key, "" when there is none.
-func (c *checker) text(key string) string {
-	if v := c.root.Get(key); v != nil && v.Kind == policy.String {
-		return v.Text
-	}
-	return ""
-}
