@@ -242,12 +242,14 @@ func (m *Manager) stop(p *Process, grace time.Duration, reason Reason, sigs []sy
 	}
 	p.mu.Unlock()
 	over := time.Now().Add(grace)
-	for i, sig := range sigs {
-		if i > 0 {
-			t.awaitHearers(sigs[i-1], time.Until(over))
+	var before syscall.Signal
+	for _, sig := range sigs {
+		if before != 0 {
+			t.awaitHearers(before, time.Until(over))
 			over = later(over, time.Now().Add(lastWord))
 		}
 		t.ask(sig)
+		before = sig
 	}
 	t.await(context.Background(), time.Until(over))
 	m.kill(p, reason)
