@@ -66,15 +66,23 @@ func (s *Server) shell(ctx context.Context, c *api.Call, in shellIn) (api.Body, 
 		return nil, err
 	}
 	defer leave()
+	kept, err := in.Keep.Optional("keep", "")
+	if err != nil {
+		return nil, err
+	}
 	keep := proc.KeepHead
-	switch in.Keep.V {
+	switch kept {
 	case "", "head":
 	case "tail":
 		keep = proc.KeepTail
 	default:
 		return nil, api.Invalidf("Invalid 'keep': head or tail")
 	}
-	exact, err := wantsBase64(in.Encoding.V)
+	encoding, err := in.Encoding.Optional("encoding", "")
+	if err != nil {
+		return nil, err
+	}
+	exact, err := wantsBase64(encoding)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +191,11 @@ type streamIn struct {
 }
 
 func (s *Server) shellStream(ctx context.Context, c *api.Call, in streamIn, ev *api.Events) error {
-	if in.Mode.V != "" && in.Mode.V != "lines" && in.Mode.V != "chunks" {
+	mode, err := in.Mode.Optional("mode", "")
+	if err != nil {
+		return err
+	}
+	if mode != "" && mode != "lines" && mode != "chunks" {
 		return api.Invalidf("Invalid 'mode': lines or chunks")
 	}
 	stdin, err := in.input()
@@ -218,7 +230,7 @@ func (s *Server) shellStream(ctx context.Context, c *api.Call, in streamIn, ev *
 	defer when(c.Stopping(), func() { p.Stop(stopGrace, proc.ReasonShutdown, syscall.SIGTERM) })()
 
 	out := newLineStream(ev, c.Rule)
-	if in.Mode.V == "chunks" {
+	if mode == "chunks" {
 		out = newChunkStream(ev, c.Rule, p.PID())
 	}
 	if err := ev.Start(); err != nil {
@@ -333,7 +345,15 @@ func startError(err error, program string) error {
 		return api.Invalidf("The working directory cannot be entered")
 	case errors.Is(err, syscall.E2BIG):
 		return policy.Refuse(policy.CommandInvalid, "Arguments and environment are too long").Err()
-	case proc.NoRoom(err):
+	}
+	return noRoom(err)
+}
+
+// noRoom is the answer when the system, or what it grants the server, has no
+// room for another process: no number, memory, descriptor or terminal is left.
+// It passes with time, so it is no failure of the server; other errors pass.
+func noRoom(err error) error {
+	if proc.NoRoom(err) || errors.Is(err, syscall.ENOSPC) {
 		e := api.Errorf(429, "ResourceError", "process_limit", "The system has no room for another process")
 		e.Err = err
 		return e
@@ -349,7 +369,7 @@ func cwdError(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, guardfs.ErrNotDirectory) || errors.Is(err, fs.ErrPermission) {
 		return api.Invalidf("The working directory does not exist or cannot be entered")
 	}
-	return fmt.Errorf("open the working directory: %w", err)
+	return noRoom(fmt.Errorf("open the working directory: %w", err))
 }
 
 // signalName is the name of a signal, nil for none.

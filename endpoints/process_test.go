@@ -255,3 +255,25 @@ type full struct{}
 
 func (full) put(proc.Stream, []byte) error { return errOutputLimit }
 func (full) end() error                    { return nil }
+
+// A wish of the wrong type was taken for none: the caller got text where it
+// had asked for bytes, and lines where it had asked for pieces.
+func TestAWishOfTheWrongTypeIsRefused(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	for _, trial := range []struct {
+		path, field string
+		value       any
+	}{
+		{"/shell", "encoding", true},
+		{"/shell", "keep", []string{"tail"}},
+		{"/shell/stream", "mode", 1},
+	} {
+		status, out := r.call("POST", trial.path, body{"command": "true", trial.field: trial.value})
+		if status != http.StatusBadRequest || out["type"] != "ValueError" {
+			t.Errorf("%s %s: %d %v", trial.path, trial.field, status, out)
+		}
+		if status, _ := r.call("POST", "/shell", body{"command": "true", "encoding": nil, "keep": nil}); status != http.StatusOK {
+			t.Errorf("null: %d", status)
+		}
+	}
+}

@@ -364,7 +364,7 @@ func (s *server) abort() {
 func (s *server) serveDoors(ctx context.Context, failed chan<- error) *sync.WaitGroup {
 	end := sync.OnceValue(func() time.Time { return time.Now().Add(s.config.shutdown) })
 	grace := func() (context.Context, context.CancelFunc) {
-		return context.WithDeadline(context.WithoutCancel(ctx), end())
+		return context.WithDeadlineCause(context.WithoutCancel(ctx), end(), proc.ErrStopping)
 	}
 	options := api.ServerOptions{
 		HeaderTimeout: s.config.headerTimeout, IdleTimeout: s.config.idleTimeout,

@@ -248,6 +248,47 @@ func TestStopEndsStreamsAndPrograms(t *testing.T) {
 	}
 }
 
+// TestStopAsksACommandWhoseAnswerIsCut: a command that somebody still waited
+// for was killed when the time for open requests was over, and could not clean
+// up as those in the background could.
+func TestStopAsksACommandWhoseAnswerIsCut(t *testing.T) {
+	r := serveProcess(t, nil, "--shutdown-timeout", "0.1")
+	dir := t.TempDir()
+	script := `trap 'echo asked > asked; exit' TERM; echo $$ > began; while :; do sleep 0.05; done`
+	body, err := json.Marshal(map[string]any{"args": []string{"sh", "-c", "cd " + dir + "; " + script}, "timeout": 3600})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := make(chan error, 1)
+	go func() {
+		_, _, err := r.ask(http.MethodPost, "/shell", string(body))
+		cut <- err
+	}()
+	awaitFile(t, filepath.Join(dir, "began"))
+	r.signal(syscall.SIGTERM)
+	if status := r.wait(); status != exitOK {
+		t.Errorf("status %d\n%s", status, r.log)
+	}
+	if err := <-cut; err == nil {
+		t.Error("the request was not cut")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "asked")); err != nil {
+		t.Error("the command was killed without being asked to end")
+	}
+}
+
+func awaitFile(t *testing.T, name string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		if text, err := os.ReadFile(name); err == nil && len(text) > 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s", name)
+		}
+	}
+}
+
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	r := serveProcess(t, nil, "--shutdown-timeout", "3600")
 	r.upload(t)

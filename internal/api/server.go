@@ -24,11 +24,14 @@ const maxHead = 1 << 20
 
 // Serve serves h on l until ctx ends; it then stops accepting, lets requests
 // run until the grace context given by stop ends, cuts what is left and
-// returns nil. It owns l.
+// returns nil. The contexts of requests that are cut have the grace context's
+// cause, which tells them from those of clients that went. It owns l.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServerOptions, stop func() (context.Context, context.CancelFunc)) error {
 	pool := newPool(o.MaxConnections)
+	requests, cut := context.WithCancelCause(context.WithoutCancel(ctx))
 	srv := &http.Server{
 		Handler:           h,
+		BaseContext:       func(net.Listener) context.Context { return requests },
 		ReadHeaderTimeout: o.HeaderTimeout,
 		IdleTimeout:       o.IdleTimeout,
 		MaxHeaderBytes:    maxHead,
@@ -44,20 +47,27 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServerOptions,
 	go func() { failed <- srv.Serve(&pooledListener{l, pool}) }()
 	select {
 	case err := <-failed:
+		_ = cut // what is being answered has until the server stops
 		return err
 	case <-ctx.Done():
 	}
 	grace, cancel := stop()
 	defer cancel()
 	pool.close()
-	err := srv.Shutdown(grace) //nolint:contextcheck // ctx is over, which is why this is called
-	if err != nil {
-		_ = srv.Close()
-	}
+	shutDown(grace, srv, cut) //nolint:contextcheck // ctx is over, which is why this is called
 	if served := <-failed; !errors.Is(served, http.ErrServerClosed) {
 		return served
 	}
 	return nil
+}
+
+// shutDown lets requests run until grace ends, and cuts what is left.
+func shutDown(grace context.Context, srv *http.Server, cut context.CancelCauseFunc) {
+	if srv.Shutdown(grace) == nil {
+		return
+	}
+	cut(context.Cause(grace)) // first: closing ends the contexts too
+	_ = srv.Close()
 }
 
 // pool counts the connections of a listener. When it is full the connection

@@ -91,16 +91,16 @@ func TestPlainRoutesTakeOneJSONObjectOfBoundedSize(t *testing.T) {
 	r := newRig(t, `{"endpoints":{"files_upload_stream":{"limits":{"max_request_bytes":100}},"envd_init":{"limits":{"max_request_bytes":100}}}}`)
 	long := `{"x":"` + strings.Repeat("y", 200) + `"}`
 	for _, route := range []string{"/files/compose", "/init"} {
-		if resp, text := r.send("POST", r.url+route, "application/json", long); resp.StatusCode != 413 {
-			t.Errorf("%s: a long body: got %d %s, want 413", route, resp.StatusCode, text)
+		if status, text := r.send("POST", r.url+route, "application/json", long); status != 413 {
+			t.Errorf("%s: a long body: got %d %s, want 413", route, status, text)
 		}
 		for _, body := range []string{`null`, `[]`, `"x"`, `{} x`, `{"a":`, "{\"a\":\"\xff\"}"} {
-			if resp, text := r.send("POST", r.url+route, "application/json", body); resp.StatusCode != 400 {
-				t.Errorf("%s: %q: got %d %s, want 400", route, body, resp.StatusCode, text)
+			if status, text := r.send("POST", r.url+route, "application/json", body); status != 400 {
+				t.Errorf("%s: %q: got %d %s, want 400", route, body, status, text)
 			}
 		}
 	}
-	if resp, text := r.send("POST", r.url+"/init", "application/json", `{"ENVVARS":{"ODD":"1"}}`); resp.StatusCode != 204 {
+	if status, text := r.send("POST", r.url+"/init", "application/json", `{"ENVVARS":{"ODD":"1"}}`); resp.StatusCode != 204 {
 		t.Errorf("an unknown member: got %d %s, want 204", resp.StatusCode, text)
 	}
 	if _, text := r.send("GET", r.url+"/envs", "", ""); strings.Contains(text, "ODD") {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +90,55 @@ func TestAChattyChildHoldsUpTheAnswerOnlySoLong(t *testing.T) {
 		t.Errorf("%q", out.Out.Bytes())
 	}
 	p.End("")
+}
+
+// TestAThiefOfOutputDoesNotHoldUpTheEnd: something the command left behind
+// opened the pipe anew and took what lay in it when the command ended. The
+// bytes that were waited for never came, and neither did the end.
+func TestAThiefOfOutputDoesNotHoldUpTheEnd(t *testing.T) {
+	m := newManager(t, Options{})
+	const thief = `
+import fcntl, os, sys, time
+go, gone = os.pipe()
+if os.fork() == 0:
+    os.close(gone)
+    pipe = os.open("/proc/self/fd/1", os.O_RDWR | os.O_NONBLOCK)
+    os.read(go, 1)  # the end of the parent
+    time.sleep(0.2)
+    try:
+        while os.read(pipe, 65536): pass
+    except BlockingIOError: pass
+    open(sys.argv[1], "w").close()
+    time.sleep(1000)
+os.set_blocking(1, False)
+quiet = time.time() + 0.5
+while time.time() < quiet:
+    try:
+        os.write(1, b"x" * 4096)
+        quiet = time.time() + 0.5
+    except BlockingIOError: time.sleep(0.01)
+`
+	stolen := filepath.Join(t.TempDir(), "stolen")
+	s := python(t, thief, stolen)
+	s.Grace = Grace{Silence: 300 * time.Millisecond}
+	f := NewFeed()
+	s.Output = f
+	p := start(t, m, s)
+	defer p.End("")
+	eventually(t, "the theft", func() bool { _, err := os.Stat(stolen); return err == nil })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for {
+		if _, _, err := f.Next(ctx); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("no end: %v", err)
+		}
+	}
+	await(t, p.Done(), "the end")
+	if st, _ := p.Status(); st.Code != 0 || !st.Detached {
+		t.Errorf("%+v", st)
+	}
 }
 
 func TestNoWaitingWithoutGrace(t *testing.T) {

@@ -53,9 +53,11 @@ func newPipe(p *Process, s Stream) (*pipe, int, error) {
 }
 
 // next waits for bytes and reads them into a block, as many as there are.
-// io.EOF is the end.
+// io.EOF is the end. EAGAIN says that bytes which the process had written
+// before its end are not there any more.
 func (pp *pipe) next() (b *block, n int, err error) {
 	wait := pp.raw.Read(func(fd uintptr) bool {
+		due := pp.target.Load() > pp.taken.Load() // asked before the look
 		// A block is held only while there is something to put in.
 		b = getBlock()
 		n, err = pp.fill(int(fd), b)
@@ -64,7 +66,7 @@ func (pp *pipe) next() (b *block, n int, err error) {
 		}
 		putBlock(b)
 		b = nil
-		return !errors.Is(err, unix.EAGAIN)
+		return due || !errors.Is(err, unix.EAGAIN)
 	})
 	switch {
 	case wait != nil: // the file was closed
@@ -101,6 +103,12 @@ func (pp *pipe) fill(fd int, b *block) (n int, err error) {
 func (pp *pipe) run(sink Sink) {
 	for {
 		b, n, err := pp.next()
+		if errors.Is(err, unix.EAGAIN) {
+			// Somebody who has the pipe open took them: wait for no more.
+			pp.target.Store(pp.taken.Load())
+			pp.p.reached()
+			continue
+		}
 		if err != nil {
 			break
 		}

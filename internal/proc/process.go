@@ -154,8 +154,11 @@ func (p *Process) End(reason Reason) {
 	p.m.kill(p, reason)
 }
 
-// Stop sends sigs to everything the process started, gives it grace to end,
-// and then ends what is left as End does. It returns when nothing is left.
+// Stop sends the first of sigs to everything the process started, gives it
+// grace to end, and then ends what is left as End does. A further signal is
+// for who does not hear the one before: it is sent when all that is left
+// ignores that one, or when the grace is over, and then gets a moment of its
+// own. Stop returns when nothing is left.
 func (p *Process) Stop(grace time.Duration, reason Reason, sigs ...syscall.Signal) {
 	if !p.m.enter() {
 		return
@@ -366,7 +369,10 @@ func (p *Process) timeout() {
 
 // disconnected is called when the context of the start has ended: whoever
 // would have taken the output has gone.
-func (p *Process) disconnected() {
+func (p *Process) disconnected(cause error) {
+	if errors.Is(cause, ErrStopping) {
+		return // Close is on its way
+	}
 	p.mu.Lock()
 	running := !p.reaped
 	p.holds++

@@ -326,6 +326,29 @@ func TestTheContextEndsTheCommand(t *testing.T) {
 	}
 }
 
+func TestAStoppingServerAsksBeforeItKills(t *testing.T) {
+	m, err := New(Options{StopGrace: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancelCause(t.Context())
+	s := sh("trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done")
+	log := NewLog(1 << 10)
+	s.Output = log
+	p, err := m.Start(ctx, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitText(t, log, "ready\n")
+	stop(ErrStopping)
+	if err := m.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if st, _ := p.Status(); st.Reason != ReasonShutdown || st.Code != 7 {
+		t.Errorf("%+v", st)
+	}
+}
+
 func TestTheFirstReasonStays(t *testing.T) {
 	m := newManager(t, Options{})
 	p := start(t, m, sh("sleep 60"))

@@ -52,6 +52,12 @@ func parseStat(text []byte) (stat, bool) {
 	return s, ok
 }
 
+// ignores says that a process ignores a signal.
+func ignores(pid int, sig syscall.Signal) bool {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	return err == nil && statusMask(status, "SigIgn:")&(1<<(sig-1)) != 0
+}
+
 // eachProcess calls f for every process that /proc shows, reading the folder
 // in pieces so that f sees a number soon after it was listed.
 func eachProcess(f func(pid int)) error {

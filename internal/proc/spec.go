@@ -147,6 +147,9 @@ var (
 	ErrUser = errors.New("cannot switch to that user")
 	// ErrInvalid: the Spec makes no sense, or a string holds a NUL byte.
 	ErrInvalid = errors.New("invalid start")
+	// ErrStopping is the cause of a context that ends because the server
+	// stops, and not because whoever wanted the answer has gone.
+	ErrStopping = errors.New("the server stops")
 	// ErrClosed: the manager was closed.
 	ErrClosed = errors.New("the process manager is closed")
 	// ErrEnded: the process has ended.

@@ -15,7 +15,8 @@ import (
 // Start starts a program. The process belongs to the manager: it runs on when
 // the caller forgets it. When ctx ends while it runs, everything it started is
 // ended, with reason [ReasonDisconnected]; pass a context that does not end to
-// a background process. Errors are [*StartError] or [ErrClosed].
+// a background process. When the cause is [ErrStopping] it is left to Close,
+// which asks before it kills. Errors are [*StartError] or [ErrClosed].
 func (m *Manager) Start(ctx context.Context, spec Spec) (*Process, error) {
 	return m.start(ctx, spec, nil)
 }
@@ -61,7 +62,7 @@ func (m *Manager) start(ctx context.Context, spec Spec, onExit func()) (*Process
 		p.limit = time.AfterFunc(spec.Timeout, p.timeout)
 	}
 	if !p.done && ctx.Done() != nil {
-		p.unwatch = context.AfterFunc(ctx, p.disconnected)
+		p.unwatch = context.AfterFunc(ctx, func() { p.disconnected(context.Cause(ctx)) })
 	}
 	p.mu.Unlock()
 	if st.status != nil {

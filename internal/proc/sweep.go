@@ -241,9 +241,29 @@ func (m *Manager) stop(p *Process, grace time.Duration, reason Reason, sigs []sy
 		p.reason = reason
 	}
 	p.mu.Unlock()
-	t.ask(sigs...)
-	t.await(context.Background(), grace)
+	over := time.Now().Add(grace)
+	var before syscall.Signal
+	for _, sig := range sigs {
+		if before != 0 {
+			t.awaitHearers(before, time.Until(over))
+			over = later(over, time.Now().Add(lastWord))
+		}
+		t.ask(sig)
+		before = sig
+	}
+	t.await(context.Background(), time.Until(over))
 	m.kill(p, reason)
+}
+
+// lastWord is the least time that a further signal is given, when all of the
+// grace was spent on the one before it.
+const lastWord = 200 * time.Millisecond
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // ask sends the signals that a tree is to end by. What is stopped hears them
@@ -257,9 +277,23 @@ func (t *tree) ask(sigs ...syscall.Signal) {
 // await returns when nothing of the tree is left, or after d, or at the end
 // of ctx.
 func (t *tree) await(ctx context.Context, d time.Duration) {
+	t.while(ctx, d, func() bool { return t.signal(0) > 0 })
+}
+
+// awaitHearers returns when all that is left of the tree ignores sig, or after
+// d.
+func (t *tree) awaitHearers(sig syscall.Signal, d time.Duration) {
+	t.while(context.Background(), d, func() (hears bool) {
+		_ = eachProcess(func(pid int) { hears = hears || t.has(pid) && !ignores(pid, sig) })
+		return hears
+	})
+}
+
+// while returns when more says no, or after d, or at the end of ctx.
+func (t *tree) while(ctx context.Context, d time.Duration, more func() bool) {
 	deadline := time.Now().Add(d)
 	pause := time.Millisecond
-	for t.signal(0) > 0 && time.Now().Before(deadline) && ctx.Err() == nil {
+	for more() && time.Now().Before(deadline) && ctx.Err() == nil {
 		time.Sleep(min(pause, max(time.Until(deadline), 0)))
 		pause = min(2*pause, 50*time.Millisecond)
 	}

@@ -225,6 +225,34 @@ func TestAStoppedProgramHearsThatItIsToEnd(t *testing.T) {
 	}
 }
 
+// TestASecondSignalDoesNotCutShortTheFirst: a terminal is ended by SIGTERM and
+// SIGHUP, which came together: what had begun to clean up on the first was
+// ended by the second.
+func TestASecondSignalDoesNotCutShortTheFirst(t *testing.T) {
+	for name, opts := range map[string]Options{"marks": {}, "no marks": {noMarks: true, NoCgroups: true}} {
+		t.Run(name, func(t *testing.T) {
+			m := newManager(t, opts)
+			s := sh("sh -c 'trap \"sleep 0.3; echo clean; exit\" TERM; echo inner; while :; do sleep 0.01; done' & trap '' TERM; echo outer; wait; while :; do sleep 1000; done")
+			log := NewLog(1 << 10)
+			s.Output = log
+			p := start(t, m, s)
+			eventually(t, "both are ready", func() bool {
+				text := logText(log)
+				return strings.Contains(text, "inner\n") && strings.Contains(text, "outer\n")
+			})
+			began := time.Now()
+			p.Stop(20*time.Second, ReasonShutdown, unix.SIGTERM, unix.SIGHUP)
+			await(t, p.Done(), "the end")
+			if st, _ := p.Status(); st.Signal != unix.SIGHUP || !strings.Contains(logText(log), "clean\n") {
+				t.Errorf("%+v, %q", st, logText(log))
+			}
+			if took := time.Since(began); took > 15*time.Second {
+				t.Errorf("the second signal came after %v, when nobody heard the first any more", took)
+			}
+		})
+	}
+}
+
 func TestStopWaitsForTheWholeTree(t *testing.T) {
 	m := newManager(t, Options{})
 	dir := t.TempDir()
