@@ -101,7 +101,7 @@ func TestPlainRoutesTakeOneJSONObjectOfBoundedSize(t *testing.T) {
 		}
 	}
 	if status, text := r.send("POST", r.url+"/init", "application/json", `{"ENVVARS":{"ODD":"1"}}`); status != 204 {
-		t.Errorf("an unknown member: got %d %s, want 204", resp.StatusCode, text)
+		t.Errorf("an unknown member: got %d %s, want 204", status, text)
 	}
 	if _, text := r.send("GET", r.url+"/envs", "", ""); strings.Contains(text, "ODD") {
 		t.Errorf("a name in other letters was taken: %s", text)
