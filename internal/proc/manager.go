@@ -306,8 +306,10 @@ func (m *Manager) forget(p *Process) {
 
 // byDefault gives a signal its default handler, behind the Go runtime's back.
 func byDefault(n syscall.Signal) {
-	var none [4]uint64                                                                                                                // a kernel sigaction: the default handler, no flags, no mask
-	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(n), uintptr(unsafe.Pointer(&none)), 0, unsafe.Sizeof(none[0]), 0, 0) //nolint:gosec // the kernel takes an address
+	// A kernel sigaction: the default handler, no flags, no mask.
+	var none [4]uint64
+	//nolint:gosec // the kernel takes an address
+	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(n), uintptr(unsafe.Pointer(&none)), 0, unsafe.Sizeof(none[0]), 0, 0)
 }
 
 // fixSignals makes children start with default handlers. A signal that we were
