@@ -153,7 +153,7 @@ func (e *engine) paused(params json.RawMessage) {
 	switch scheme {
 	case "http", "https":
 		u, err := ParseURL(p.Request.URL)
-		if err != nil || u.Host != primeHost && e.proxy.rules.Load().admit(u) != nil {
+		if err != nil || u.Host != primeHost && e.proxy.rules().admit(u) != nil {
 			e.stopRequest(p.ID)
 			return
 		}

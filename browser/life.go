@@ -93,7 +93,7 @@ func (b *Browser) useOnce(ctx context.Context, ask Ask) (e *engine, done func(),
 	e = b.running()
 	if e != nil {
 		<-b.change
-		e.proxy.setRules(rules)
+		b.enforce(e, rules)
 		if otherwise {
 			e.conn.post("", "Browser.setDownloadBehavior", e.downloadBehavior())
 		}
@@ -190,6 +190,7 @@ func (b *Browser) start(ctx context.Context, rules *Rules, env map[string]string
 			b.mu.Lock()
 			b.engine, b.profile, b.kept = e, profile, state{}
 			b.mu.Unlock()
+			b.enforce(e, rules) // they may have changed meanwhile
 			e.restore(ctx, kept)
 			b.log.Info("browser started", "pid", e.proc.PID())
 			return e, nil

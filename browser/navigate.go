@@ -120,7 +120,7 @@ func (t *tab) failedVisit(url, text string) (Visit, error) {
 		return Visit{URL: last, Status: doc.status}, nil
 	}
 	if u, err := ParseURL(last); err == nil {
-		if err := t.e.proxy.rules.Load().admit(u); err != nil {
+		if err := t.e.proxy.rules().admit(u); err != nil {
 			return Visit{}, err
 		}
 		switch err := t.e.proxy.why(u); {
