@@ -79,7 +79,9 @@ func newProxy(ctx context.Context, rules *Rules, names Resolver, dialer Dialer, 
 			panic(http.ErrAbortHandler) // for the page a failure of the network, not an answer of the site
 		},
 	}
-	p.server = &http.Server{Handler: p, ErrorLog: quiet, ReadHeaderTimeout: time.Minute, IdleTimeout: 5 * time.Minute}
+	p.server = &http.Server{
+		Handler: p, ErrorLog: quiet, ReadHeaderTimeout: time.Minute, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: maxHead,
+	}
 	p.wg.Go(func() { _ = p.server.Serve(listener) })
 	return p, nil
 }

@@ -7,14 +7,16 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
 )
 
-// maxHead bounds the head of a WebSocket request.
-const maxHead = 64 << 10
+// maxHead bounds the head of a request. Chrome makes addresses of 2 MiB, and
+// there are cookies.
+const maxHead = 4 << 20
 
 // helloTime is how long a new tunnel may stay silent.
 const helloTime = time.Minute
@@ -98,16 +100,30 @@ func (p *proxy) opening(down net.Conn, from *bufio.Reader, u URL) ([]byte, *exch
 	}
 	var head bytes.Buffer
 	limited := io.TeeReader(&io.LimitedReader{R: from, N: maxHead}, &head)
-	req, err := http.ReadRequest(bufio.NewReaderSize(limited, 1))
+	target, req, err := readHead(bufio.NewReader(limited))
 	if err != nil {
 		return nil, nil, err
 	}
-	ws := URL{Scheme: "ws", Host: u.Host, Port: u.Port, Path: normalPath(req.RequestURI)}
+	ws := URL{Scheme: "ws", Host: u.Host, Port: u.Port, Path: normalPath(target)}
 	if req.Header.Get("Upgrade") == "" {
 		return nil, nil, refuse(policy.URLNotAllowed, "Only WebSockets may be spoken without TLS in a tunnel")
 	}
 	rest, err := from.Peek(from.Buffered())
 	return append(head.Bytes(), rest...), &exchange{judge: func(rules *Rules) error { return rules.admit(ws) }}, err
+}
+
+// readHead reads the head of a request and what it asks for as it was written:
+// browsers leave a "%" that escapes nothing, which the HTTP library refuses.
+func readHead(from *bufio.Reader) (target string, req *http.Request, err error) {
+	line, err := from.ReadString('\n')
+	if err != nil {
+		return "", nil, err
+	}
+	method, rest, _ := strings.Cut(line, " ")
+	target, version, _ := strings.Cut(rest, " ")
+	whole := method + " " + wholeEscapes(target) + " " + version
+	req, err = http.ReadRequest(bufio.NewReader(io.MultiReader(strings.NewReader(whole), from)))
+	return target, req, err
 }
 
 // join copies both ways until both have ended.
