@@ -89,6 +89,7 @@ func (e *engine) stop() {
 		e.conn.close()
 	}
 	e.wg.Wait()
+	removeUploads(e.profile)
 	e.b.downloads.cutOff()
 	if e.proxy != nil {
 		e.proxy.close()
