@@ -139,9 +139,10 @@ func (p *Page) Scroll(ctx context.Context, what Target, x, y float64) (left, top
 }
 
 // Upload gives files to a file input. Chrome opens files by their names, so it
-// gets copies in a folder of its own, which stay until it ends.
+// gets copies in a folder of its own, which stay until it ends: the page may
+// have handed the files to another, or to a worker, when it is closed.
 func (p *Page) Upload(ctx context.Context, what Target, files []Upload) (err error) {
-	dir, err := os.MkdirTemp(p.e.profile, "upload-")
+	dir, err := os.MkdirTemp(p.e.profile, uploadFolder+"*")
 	if err != nil {
 		return reason(err)
 	}
@@ -182,6 +183,19 @@ func (p *Page) Upload(ctx context.Context, what Target, files []Upload) (err err
 		return ErrNoElement
 	}
 	return p.call(ctx, "DOM.setFileInputFiles", object{"files": paths, "objectId": found.Result.ID}, nil)
+}
+
+// uploadFolder is what the names of folders with copies begin with.
+const uploadFolder = "upload-"
+
+// removeUploads removes the copies that a Chrome was given which has ended.
+func removeUploads(profile string) {
+	files, _ := os.ReadDir(profile) // as far as it could be read
+	for _, f := range files {
+		if strings.HasPrefix(f.Name(), uploadFolder) {
+			_ = os.RemoveAll(filepath.Join(profile, f.Name()))
+		}
+	}
 }
 
 // Upload is a file for a page.

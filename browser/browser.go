@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,6 +65,9 @@ type Browser struct {
 
 	lastRule *policy.Rule
 	rules    *Rules
+
+	ruling sync.Mutex // to put rules in force; before mu
+	obeyed *Rules     // the newest of Obey
 }
 
 // New makes a browser whose Chrome is started by procs, which must be closed
@@ -89,7 +93,7 @@ func New(procs *proc.Manager, o Options) *Browser {
 // Ask is on whose behalf the browser acts.
 type Ask struct {
 	// Rule is the policy rule about addresses. It holds from now on for
-	// everything the browser does.
+	// everything the browser does, unless [Browser.Obey] has said which does.
 	Rule *policy.Rule
 	// Env is the environment a browser is looked for and started in.
 	Env func() map[string]string
@@ -113,15 +117,26 @@ func (b *Browser) Rules(rule *policy.Rule) *Rules {
 }
 
 // Obey puts a new rule about addresses in force for the pages that are open, as
-// of now and not only with the next call. It does not wait.
+// of now and not only with the next call; what is under way that it denies is
+// cut. From then on rules are changed by Obey alone: those of calls may be older.
 func (b *Browser) Obey(rule *policy.Rule) {
 	rules := b.Rules(rule)
+	b.ruling.Lock()
+	defer b.ruling.Unlock()
+	b.obeyed = rules
 	b.mu.Lock()
 	e := b.engine
 	b.mu.Unlock()
 	if e != nil {
 		e.proxy.setRules(rules)
 	}
+}
+
+// enforce puts the rules of a call in force, or the newer ones of Obey.
+func (b *Browser) enforce(e *engine, rules *Rules) {
+	b.ruling.Lock()
+	defer b.ruling.Unlock()
+	e.proxy.setRules(cmp.Or(b.obeyed, rules))
 }
 
 // Judge decides about an address that a caller wants to open; see

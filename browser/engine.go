@@ -89,6 +89,7 @@ func (e *engine) stop() {
 		e.conn.close()
 	}
 	e.wg.Wait()
+	removeUploads(e.profile)
 	e.b.downloads.cutOff()
 	if e.proxy != nil {
 		e.proxy.close()
@@ -153,7 +154,7 @@ func (e *engine) paused(params json.RawMessage) {
 	switch scheme {
 	case "http", "https":
 		u, err := ParseURL(p.Request.URL)
-		if err != nil || u.Host != primeHost && e.proxy.rules.Load().admit(u) != nil {
+		if err != nil || u.Host != primeHost && e.proxy.rules().admit(u) != nil {
 			e.stopRequest(p.ID)
 			return
 		}

@@ -93,7 +93,7 @@ func (b *Browser) useOnce(ctx context.Context, ask Ask) (e *engine, done func(),
 	e = b.running()
 	if e != nil {
 		<-b.change
-		e.proxy.setRules(rules)
+		b.enforce(e, rules)
 		if otherwise {
 			e.conn.post("", "Browser.setDownloadBehavior", e.downloadBehavior())
 		}
@@ -190,6 +190,7 @@ func (b *Browser) start(ctx context.Context, rules *Rules, env map[string]string
 			b.mu.Lock()
 			b.engine, b.profile, b.kept = e, profile, state{}
 			b.mu.Unlock()
+			b.enforce(e, rules) // they may have changed meanwhile
 			e.restore(ctx, kept)
 			b.log.Info("browser started", "pid", e.proc.PID())
 			return e, nil
@@ -241,17 +242,19 @@ func (b *Browser) rest() {
 	defer b.wg.Done()
 	b.change <- struct{}{}
 	defer func() { <-b.change }()
-	b.mu.Lock()
-	e := b.engine
-	if b.users > 0 || b.closed || e == nil {
-		b.mu.Unlock()
+	e := b.unwanted()
+	if e == nil {
 		return
 	}
-	b.engine = nil
-	b.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
 	kept := e.save(ctx)
+	if b.unwanted() != e { // it was called for meanwhile
+		return
+	}
+	b.mu.Lock()
+	b.engine, b.kept = nil, kept // at once, or its tabs would seem to be gone
+	b.mu.Unlock()
 	// It writes its files before it ends.
 	if e.conn.call(ctx, "", "Browser.close", nil, nil) == nil {
 		select {
@@ -260,8 +263,15 @@ func (b *Browser) rest() {
 		}
 	}
 	e.stop()
-	b.mu.Lock()
-	b.kept = kept
-	b.mu.Unlock()
 	b.log.Info("browser stopped, nobody used it")
+}
+
+// unwanted is the engine that nobody uses, if there is one.
+func (b *Browser) unwanted() *engine {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.users > 0 || b.closed {
+		return nil
+	}
+	return b.engine
 }

@@ -69,30 +69,67 @@ func (p *Page) Navigate(ctx context.Context, url string, until Until) (Visit, er
 
 // reached waits until the document that is there has come to a stage.
 func (t *tab) reached(ctx context.Context, until Until) error {
-	crashed := false
-	err := t.await(ctx, func() (bool, time.Time) {
-		crashed = t.crashed
+	for {
+		var halted, crashed bool
+		err := t.await(ctx, func() (bool, time.Time) {
+			halted, crashed = t.halted && !t.stage["load"] && until != Commit, t.crashed
+			if halted || crashed {
+				return true, time.Time{}
+			}
+			return t.at(until)
+		})
 		switch {
-		case crashed || until == Commit:
-			return true, time.Time{}
-		case until == DOMContent:
-			return t.stage["DOMContentLoaded"], time.Time{}
-		case until == Load:
-			return t.stage["load"], time.Time{}
-		case !t.stage["load"]:
-			return false, time.Time{}
+		case crashed:
+			return &Error{Closed, "The page has crashed"}
+		case err != nil || !halted:
+			return err
 		}
-		since, ok := t.idle()
-		if !ok {
-			return false, time.Time{}
+		if err := t.completed(ctx); err != nil {
+			return err
 		}
-		at := since.Add(idleTime)
-		return !time.Now().Before(at), at
-	})
-	if crashed {
-		return &Error{Closed, "The page has crashed"}
 	}
-	return err
+}
+
+// at tells whether the document is at a stage, or when it may be asked again.
+// The lock is held.
+func (t *tab) at(until Until) (bool, time.Time) {
+	switch until {
+	case Commit:
+		return true, time.Time{}
+	case DOMContent:
+		return t.stage["DOMContentLoaded"], time.Time{}
+	case Load:
+		return t.stage["load"], time.Time{}
+	}
+	since, ok := t.idle()
+	if !t.stage["load"] || !ok {
+		return false, time.Time{}
+	}
+	at := since.Add(idleTime)
+	return !time.Now().Before(at), at
+}
+
+// completed asks a document whose loading has stopped whether it is complete.
+// One that was stopped while it was read, by itself or because it named an
+// address for another program, is, though it never says so.
+func (t *tab) completed(ctx context.Context) error {
+	t.mu.Lock()
+	t.halted = false
+	loader := t.loader
+	t.mu.Unlock()
+	var state string
+	if err := t.run(ctx, "document.readyState", &state); err != nil && !moved(err) {
+		return err
+	}
+	t.update(func() {
+		if state == "complete" && t.loader == loader {
+			t.stage["DOMContentLoaded"], t.stage["load"] = true, true
+			if r := t.requests[loader]; r != nil {
+				r.counted = false // nobody says that it is over either
+			}
+		}
+	})
+	return nil
 }
 
 // visited describes the page that a navigation has ended at.
@@ -120,7 +157,7 @@ func (t *tab) failedVisit(url, text string) (Visit, error) {
 		return Visit{URL: last, Status: doc.status}, nil
 	}
 	if u, err := ParseURL(last); err == nil {
-		if err := t.e.proxy.rules.Load().admit(u); err != nil {
+		if err := t.e.proxy.rules().admit(u); err != nil {
 			return Visit{}, err
 		}
 		switch err := t.e.proxy.why(u); {

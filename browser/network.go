@@ -140,7 +140,7 @@ func (t *tab) networkEvent(m *message) {
 
 // begin notes a request that has been sent.
 func (t *tab) begin(p *networkMessage) {
-	if p.ID == p.Loader && p.FrameID == t.id && p.Type == "Document" {
+	if p.ID == p.Loader && p.FrameID == t.id && p.Type == "Document" && ownScheme(p.Request.URL) {
 		status := 0
 		if p.Redirect != nil {
 			status = p.Redirect.Status
@@ -157,6 +157,17 @@ func (t *tab) begin(p *networkMessage) {
 		counted: p.Type != "EventSource" && p.Type != "WebSocket" && p.Type != "Ping" && !strings.HasSuffix(url, "/favicon.ico"),
 	}
 	t.quiet = time.Now()
+}
+
+// ownScheme tells whether Chrome opens an address itself, and does not look for
+// another program that does.
+func ownScheme(url string) bool {
+	scheme, _, _ := strings.Cut(url, ":")
+	switch scheme {
+	case "http", "https", "data", "blob", "about", "file", "filesystem", "chrome", "chrome-error", "view-source":
+		return true
+	}
+	return false
 }
 
 func (r *request) finish(at float64) Request {

@@ -16,7 +16,7 @@ func (t *tab) wake(ctx context.Context) error {
 	asleep := t.asleep
 	t.asleep = ""
 	t.mu.Unlock()
-	if u, err := ParseURL(asleep); err == nil && t.e.proxy.rules.Load().admit(u) == nil {
+	if u, err := ParseURL(asleep); err == nil && t.e.proxy.rules().admit(u) == nil {
 		_, err := (&Page{t}).Navigate(ctx, asleep, Load)
 		return errOf(ctx, err) // a site that has gone is no failure of the call
 	}

@@ -78,7 +78,7 @@ func permit(ctx context.Context, e *engine, method string, params json.RawMessag
 			if url == "about:blank" || url == "" {
 				return nil
 			}
-			return e.proxy.rules.Load().Judge(ctx, e.proxy.names, url)
+			return e.proxy.rules().Judge(ctx, e.proxy.names, url)
 		})
 	case "Fetch.continueRequest":
 		err = permitURL(p, func(url string) error {
@@ -86,7 +86,7 @@ func permit(ctx context.Context, e *engine, method string, params json.RawMessag
 			if err != nil {
 				return err
 			}
-			return e.proxy.rules.Load().admit(u)
+			return e.proxy.rules().admit(u)
 		})
 	case "Input.dispatchDragEvent":
 		err = permitDrag(p)

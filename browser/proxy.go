@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
@@ -39,7 +38,7 @@ type Dialer interface {
 type proxy struct {
 	names  Resolver
 	dialer Dialer
-	rules  atomic.Pointer[Rules]
+	under  exchanges // the rules, and what is under way under them
 	secret string
 	log    *slog.Logger
 
@@ -51,7 +50,6 @@ type proxy struct {
 
 	mu       sync.Mutex
 	closed   bool
-	tunnels  map[net.Conn]struct{}
 	failures map[string]error // why a host and port could not be reached
 }
 
@@ -62,9 +60,8 @@ func newProxy(ctx context.Context, rules *Rules, names Resolver, dialer Dialer, 
 	}
 	p := &proxy{
 		names: names, dialer: dialer, secret: rand.Text(), log: log, listener: listener,
-		tunnels: map[net.Conn]struct{}{}, failures: map[string]error{},
+		failures: map[string]error{}, under: exchanges{rules: rules},
 	}
-	p.rules.Store(rules)
 	p.out = &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			host, port, err := net.SplitHostPort(addr)
@@ -82,16 +79,21 @@ func newProxy(ctx context.Context, rules *Rules, names Resolver, dialer Dialer, 
 			panic(http.ErrAbortHandler) // for the page a failure of the network, not an answer of the site
 		},
 	}
-	p.server = &http.Server{Handler: p, ErrorLog: quiet, ReadHeaderTimeout: time.Minute, IdleTimeout: 5 * time.Minute}
+	p.server = &http.Server{
+		Handler: p, ErrorLog: quiet, ReadHeaderTimeout: time.Minute, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: maxHead,
+	}
 	p.wg.Go(func() { _ = p.server.Serve(listener) })
 	return p, nil
 }
 
 func (p *proxy) addr() string { return p.listener.Addr().String() }
 
-// setRules puts new rules in force, for what is asked for from now on.
+// rules are those in force.
+func (p *proxy) rules() *Rules { return p.under.inForce() }
+
+// setRules puts new rules in force, also for what is under way.
 func (p *proxy) setRules(r *Rules) {
-	if p.rules.Swap(r) != r {
+	if p.under.obey(r) {
 		p.out.CloseIdleConnections()
 	}
 }
@@ -100,10 +102,8 @@ func (p *proxy) setRules(r *Rules) {
 func (p *proxy) close() {
 	p.mu.Lock()
 	p.closed = true
-	for c := range p.tunnels {
-		_ = c.Close()
-	}
 	p.mu.Unlock()
+	p.under.close()
 	_ = p.server.Close()
 	p.out.CloseIdleConnections()
 	p.wg.Wait()
@@ -143,11 +143,13 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	if err := p.rules.Load().admit(u); err != nil {
+	ctx, end, err := p.under.cuttable(r.Context(), func(rules *Rules) error { return rules.admit(u) })
+	if err != nil {
 		p.log.Debug("request of the browser refused", "host", u.Host)
 		panic(http.ErrAbortHandler)
 	}
-	p.reverse.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), targetKey{}, u)))
+	defer end()
+	p.reverse.ServeHTTP(w, r.WithContext(context.WithValue(ctx, targetKey{}, u)))
 }
 
 func (p *proxy) knows(header string) bool {
@@ -206,18 +208,29 @@ func (p *proxy) reach(ctx context.Context, host, port string) (net.Conn, error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := p.rules.Load().resolved(addrs); err != nil {
+	admitted := func(rules *Rules) error { return rules.resolved(addrs) }
+	if err := admitted(p.rules()); err != nil {
 		return nil, err
 	}
 	last := errNotResolved
 	for _, a := range addrs {
 		c, err := p.dialer.DialContext(ctx, "tcp", net.JoinHostPort(a.String(), port))
 		if err == nil {
-			return c, nil
+			return p.keep(c, admitted)
 		}
 		last = err
 	}
 	return nil, last
+}
+
+// keep makes a connection one that new rules can end.
+func (p *proxy) keep(c net.Conn, admitted func(*Rules) error) (net.Conn, error) {
+	end, err := p.under.begin(&exchange{judge: admitted, cut: func() { _ = c.Close() }})
+	if err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return &upstream{c, end}, nil
 }
 
 func (p *proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) {

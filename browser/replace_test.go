@@ -67,6 +67,52 @@ func TestFilesThatNoPageGotAreRemoved(t *testing.T) {
 	}
 }
 
+// TestCopiesOfUploadedFilesGoWithTheirBrowser stops it for want of use, and then
+// has it die.
+func TestCopiesOfUploadedFilesGoWithTheirBrowser(t *testing.T) {
+	r := newRig(t, `{}`, Options{Idle: 20 * time.Millisecond})
+	r.serve("/", `<input type=file id=f>`)
+	copies := func() []string {
+		r.b.mu.Lock()
+		defer r.b.mu.Unlock()
+		left, _ := filepath.Glob(filepath.Join(r.b.profile, "upload-*"))
+		return left
+	}
+	upload := func() *engine {
+		t.Helper()
+		var e *engine
+		if err := r.do(func(ctx context.Context, p *Page) error {
+			e = p.e
+			if _, err := p.Navigate(ctx, "http://page.test/", Load); err != nil {
+				return err
+			}
+			if err := p.Upload(ctx, Target{Selector: "#f"}, []Upload{{Name: "f", Content: strings.NewReader("content")}}); err != nil {
+				return err
+			}
+			text, err := p.Evaluate(ctx, `f.files[0].text()`) // the page can read it as long as it is there
+			if err == nil && (string(text) != `"content"` || len(copies()) != 1) {
+				t.Errorf("the page read %s, of %v", text, copies())
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	upload()
+	eventually(t, "the copy is gone with the browser that was stopped", func() bool { return len(copies()) == 0 })
+	r.b.mu.Lock()
+	r.b.idle = time.Hour
+	r.b.mu.Unlock()
+	e := upload()
+	e.proc.End("")
+	<-e.conn.lost
+	r.mustOpen("http://page.test/")
+	if left := copies(); len(left) > 0 {
+		t.Errorf("after its death: %v", left)
+	}
+}
+
 // TestAPageWhoseProcessHangsIsReplaced stops all processes of pages.
 func TestAPageWhoseProcessHangsIsReplaced(t *testing.T) {
 	r := newRig(t, `{}`, Options{})

@@ -25,6 +25,7 @@ type Resolver interface {
 // Rules judge addresses. They are safe for concurrent use and do not change.
 type Rules struct {
 	allow, deny   []policy.Glob
+	allows, denys []string      // the patterns they were made of
 	begins        []policy.Glob // what addresses can begin with that are allowed
 	restricted    bool          // allow was given, be it empty
 	blockPrivate  bool
@@ -37,19 +38,26 @@ func NewRules(rule *policy.Rule) *Rules {
 	deny, _ := rule.Strings("url_deny")
 	r := &Rules{restricted: restricted}
 	for _, p := range deny {
-		r.deny = append(r.deny, policy.CompileGlob(lowered(p)))
+		p = lowered(p)
+		r.deny, r.denys = append(r.deny, policy.CompileGlob(p)), append(r.denys, p)
 	}
 	for _, p := range allow {
 		p = lowered(p)
-		r.allow = append(r.allow, policy.CompileGlob(p))
-		for i := range p {
-			r.begins = append(r.begins, policy.CompileGlob(p[:i]))
-		}
-		r.begins = append(r.begins, policy.CompileGlob(p))
+		r.allow, r.allows = append(r.allow, policy.CompileGlob(p)), append(r.allows, p)
+		r.begins = append(r.begins, beginnings(p)...)
 	}
 	r.blockPrivate, _ = rule.Bool("block_private_networks")
 	r.allowLoopback, _ = rule.Bool("allow_loopback")
 	return r
+}
+
+// beginnings are what matches that a pattern's matches can begin with.
+func beginnings(pattern string) []policy.Glob {
+	out := []policy.Glob{policy.CompileGlob(pattern)}
+	for i := range pattern {
+		out = append(out, policy.CompileGlob(pattern[:i]))
+	}
+	return out
 }
 
 // lowered is a pattern with scheme and host in lower case, as the addresses are
@@ -205,8 +213,7 @@ func (r *Rules) host(u URL) error {
 	if !strings.HasPrefix(u.Host, "[") {
 		u.Host = u.name()
 	}
-	root := u.origin() + "/"
-	other := root + "\x00/\x00?\x00" // stands for any path
+	root, other := roots(u)
 	for _, g := range r.deny {
 		if g.Match(root) && g.Match(other) {
 			return refuse(policy.URLNotAllowed, "The host is denied by policy")
@@ -216,6 +223,33 @@ func (r *Rules) host(u URL) error {
 		return nil
 	}
 	return refuse(policy.URLNotAllowed, "The host is not among those allowed by policy")
+}
+
+// roots are the shortest address of a host and one that stands for all others.
+func roots(u URL) (root, other string) {
+	root = u.origin() + "/"
+	return root, root + "\x00/\x00?\x00"
+}
+
+// narrower tells whether these rules may deny an address of a host that the
+// older ones admitted. It may be wrong, on the side of caution.
+func (r *Rules) narrower(older *Rules, u URL) bool {
+	if !strings.HasPrefix(u.Host, "[") {
+		u.Host = u.name()
+	}
+	root, other := roots(u)
+	touches := func(pattern string) bool { return matchesAnyOf(beginnings(pattern), root) }
+	for _, p := range r.denys {
+		if !slices.Contains(older.denys, p) && touches(p) {
+			return true
+		}
+	}
+	if !r.restricted || slices.ContainsFunc(r.allow, func(g policy.Glob) bool { return g.Match(root) && g.Match(other) }) {
+		return false
+	}
+	return !older.restricted || slices.ContainsFunc(older.allows, func(p string) bool {
+		return !slices.Contains(r.allows, p) && touches(p)
+	})
 }
 
 func matchesAnyOf(patterns []policy.Glob, s string) bool {

@@ -12,7 +12,7 @@ import (
 const (
 	maxOutline = 1 << 20 // bytes
 	maxLabel   = 300     // bytes of a name, a value or a text
-	maxDepth   = 200
+	maxIndent  = 64      // levels; what is deeper stands below one another
 	// maxRead is how much of a text is looked at. Pages have texts of any length,
 	// and each is compared with those inside it.
 	maxRead = 8 * maxLabel
@@ -79,13 +79,7 @@ func (p *Page) Snapshot(ctx context.Context, interactive bool) (Snapshot, error)
 	if err := again(ctx, func() error { return p.call(ctx, "Accessibility.getFullAXTree", nil, &got) }); err != nil {
 		return Snapshot{}, err
 	}
-	o := outline{named: named, only: interactive, nodes: map[string]*axNode{}}
-	for _, n := range got.Nodes {
-		o.nodes[n.ID] = n
-	}
-	if len(got.Nodes) > 0 {
-		o.add(got.Nodes[0], 0, 0)
-	}
+	o := outlined(got.Nodes, named, interactive)
 	p.mu.Lock()
 	if p.loader == loader { // else they name elements that have gone
 		p.refs = o.named
@@ -99,10 +93,50 @@ func (p *Page) Snapshot(ctx context.Context, interactive bool) (Snapshot, error)
 type outline struct {
 	named refs
 	only  bool
-	nodes map[string]*axNode
 	text  strings.Builder
 	refs  int
 	cut   bool
+}
+
+// outlined is the outline of a tree as Chrome tells it, its root first.
+func outlined(nodes []*axNode, named refs, only bool) *outline {
+	o := &outline{named: named, only: only}
+	byID := make(map[string]*axNode, len(nodes))
+	for _, n := range nodes {
+		byID[n.ID] = n
+	}
+	// Pages may be nested deeper than a stack should be.
+	var left []place
+	if len(nodes) > 0 {
+		delete(byID, nodes[0].ID)
+		left = append(left, place{node: nodes[0]})
+	}
+	for len(left) > 0 {
+		if o.text.Len() > maxOutline {
+			o.cut = true
+			break
+		}
+		at := left[len(left)-1]
+		left = left[:len(left)-1]
+		inside := o.add(at)
+		first := len(left)
+		for _, id := range at.node.Children {
+			if c := byID[id]; c != nil && c.Parent == at.node.ID {
+				delete(byID, id) // nothing is there twice
+				inside.node = c
+				left = append(left, inside)
+			}
+		}
+		slices.Reverse(left[first:])
+	}
+	return o
+}
+
+// place is an element and where it stands in the outline.
+type place struct {
+	node   *axNode
+	indent int
+	around string // the name of the element that it is in
 }
 
 // silentRoles are roles that say nothing; their children stand for them.
@@ -114,42 +148,29 @@ var actingRoles = []string{
 	"menuitemcheckbox", "menuitemradio", "slider", "spinbutton", "switch", "tab", "treeitem", "textarea", "MenuListPopup",
 }
 
-func (o *outline) add(n *axNode, indent, depth int) {
-	if o.text.Len() > maxOutline || depth > maxDepth {
-		o.cut = true
-		return
-	}
+// add writes the line of an element, if it has one, and returns where what is in
+// it stands.
+func (o *outline) add(at place) place {
+	n := at.node
 	role := n.Role.text()
-	shown := !n.Ignored && !slices.Contains(silentRoles, role)
-	if o.only && shown {
-		shown = slices.Contains(actingRoles, role) || n.flag("editable") != "" || n.flag("focusable") == "true" && role != "RootWebArea"
+	if n.Ignored || slices.Contains(silentRoles, role) {
+		return at
 	}
-	if role == "StaticText" {
-		shown = shown && !o.only && !o.saidBy(n)
+	name := squeeze(n.Name.text())
+	shown := true
+	switch {
+	case role == "StaticText":
+		// What is the name of the element around it has been said.
+		shown = !o.only && name != "" && name != at.around
+	case o.only:
+		shown = slices.Contains(actingRoles, role) || n.flag("editable") != "" || n.flag("focusable") == "true"
 	}
 	if shown {
-		o.line(n, role, indent)
-		indent++
+		o.line(n, role, name, min(at.indent, maxIndent))
+		at.indent++
 	}
-	for _, id := range n.Children {
-		if c := o.nodes[id]; c != nil && c.Parent == n.ID {
-			o.add(c, indent, depth+1)
-		}
-	}
-}
-
-// saidBy tells whether a text is the name of an element around it.
-func (o *outline) saidBy(n *axNode) bool {
-	text := squeeze(n.Name.text())
-	if text == "" {
-		return true
-	}
-	for p := o.nodes[n.Parent]; p != nil; p = o.nodes[p.Parent] {
-		if !p.Ignored && !slices.Contains(silentRoles, p.Role.text()) {
-			return squeeze(p.Name.text()) == text
-		}
-	}
-	return false
+	at.around = name
+	return at
 }
 
 func (n *axNode) flag(name string) string {
@@ -174,9 +195,9 @@ var shownFlags = []struct{ name, usual string }{
 	{"focused", "false"},
 }
 
-func (o *outline) line(n *axNode, role string, indent int) {
+func (o *outline) line(n *axNode, role, name string, indent int) {
 	o.text.WriteString(strings.Repeat("  ", indent))
-	name := short(n.Name.text())
+	name = short(name)
 	if role == "StaticText" {
 		fmt.Fprintf(&o.text, "- text: %s\n", name)
 		return
@@ -198,7 +219,7 @@ func (o *outline) line(n *axNode, role string, indent int) {
 		o.refs++
 		fmt.Fprintf(&o.text, " [ref=e%d]", o.named.name(n.Node))
 	}
-	if v := short(n.Value.text()); v != "" {
+	if v := short(squeeze(n.Value.text())); v != "" {
 		o.text.WriteString(": " + v)
 	}
 	o.text.WriteByte('\n')
@@ -206,9 +227,9 @@ func (o *outline) line(n *axNode, role string, indent int) {
 
 func squeeze(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// short is a text on one line, cut, and without what looks like a ref.
+// short is a text that was squeezed, cut, and without what looks like a ref.
 func short(s string) string {
-	s = strings.ReplaceAll(squeeze(s), "[ref=", "[ref ")
+	s = strings.ReplaceAll(s, "[ref=", "[ref ")
 	if len(s) > maxLabel {
 		s = strings.ToValidUTF8(s[:maxLabel], "") + "…"
 	}

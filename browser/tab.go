@@ -33,6 +33,7 @@ type tab struct {
 	loader   string // of the document that is there
 	failed   string // the address that an error page stands for
 	stage    map[string]bool
+	halted   bool // loading has stopped, maybe before the document was complete
 	pending  bool // the page goes elsewhere
 	crashed  bool
 	down     chan struct{} // closed when crashed; nil after
@@ -255,7 +256,7 @@ func (t *tab) pageEvent(m *message) {
 		case "Page.frameRequestedNavigation":
 			t.pending = t.pending || p.Where == "currentTab"
 		case "Page.frameStoppedLoading":
-			t.pending = false
+			t.pending, t.halted = false, true
 		case "Page.downloadWillBegin":
 			t.download, t.pending = true, false
 		}
@@ -266,7 +267,7 @@ func (t *tab) pageEvent(m *message) {
 func (t *tab) arrived(p *frameEvent) {
 	t.url, t.failed = p.Frame.URL+p.Frame.Fragment, p.Frame.Unreachable
 	t.loader = p.Frame.Loader
-	t.stage = map[string]bool{}
+	t.stage, t.halted = map[string]bool{}, false
 	t.pending, t.crashed, t.world = false, false, 0
 	if t.down == nil {
 		t.down = make(chan struct{})

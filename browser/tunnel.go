@@ -3,17 +3,20 @@ package browser
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/agent-sandbox/agent-sandbox-server/policy"
 )
 
-// maxHead bounds the head of a WebSocket request.
-const maxHead = 64 << 10
+// maxHead bounds the head of a request. Chrome makes addresses of 2 MiB, and
+// there are cookies.
+const maxHead = 4 << 20
 
 // helloTime is how long a new tunnel may stay silent.
 const helloTime = time.Minute
@@ -30,14 +33,16 @@ func (p *proxy) connect(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
-	if err := p.rules.Load().tunnel(u); err != nil {
+	ctx, end, err := p.under.cuttable(r.Context(), func(rules *Rules) error { return rules.tunnel(u) })
+	if err != nil {
 		w.WriteHeader(http.StatusForbidden)
 		return
 	}
+	defer end()
 	if len(host) > 1 && host[0] == '[' {
 		host = host[1 : len(host)-1]
 	}
-	up, err := p.dial(r.Context(), host, port)
+	up, err := p.dial(ctx, host, port)
 	if err != nil {
 		status := http.StatusBadGateway
 		if policy.IsDenied(err) {
@@ -46,79 +51,79 @@ func (p *proxy) connect(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)
 		return
 	}
-	defer up.Close()
+	defer func(up net.Conn) { _ = up.Close() }(up)
 	down, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return
 	}
 	defer down.Close()
-	defer p.drop(down, up)
-	if !p.hold(down, up) {
-		return
-	}
+	defer context.AfterFunc(ctx, func() { _ = down.Close() })()
 	if _, err := io.WriteString(down, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
 		return
 	}
-	first, err := p.opening(down, buffered.Reader, u)
+	first, carried, err := p.opening(down, buffered.Reader, u)
 	if err != nil {
 		return
 	}
+	carried.cut = func() { _ = down.Close() } // which ends both
+	over, err := p.under.begin(carried)
+	if err != nil {
+		return
+	}
+	defer over()
 	if _, err := up.Write(first); err != nil {
 		return
+	}
+	if kept, ok := up.(*upstream); ok {
+		up = kept.Conn // the system copies between two of its own
 	}
 	join(down, up)
 }
 
 // opening reads what a tunnel begins with: a few bytes of TLS, which nobody can
 // look into, or the whole head of a request for a WebSocket, whose address is
-// judged.
-func (p *proxy) opening(down net.Conn, from *bufio.Reader, u URL) ([]byte, error) {
+// to be judged.
+func (p *proxy) opening(down net.Conn, from *bufio.Reader, u URL) ([]byte, *exchange, error) {
 	_ = down.SetReadDeadline(time.Now().Add(helloTime))
 	defer func() { _ = down.SetReadDeadline(time.Time{}) }()
 	lead, err := from.Peek(1)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	const handshake = 22 // the first byte of TLS
 	if lead[0] == handshake {
-		if err := p.rules.Load().secure(u); err != nil {
-			return nil, err
-		}
-		return from.Peek(from.Buffered())
+		first, err := from.Peek(from.Buffered())
+		return first, &exchange{
+			judge:    func(rules *Rules) error { return rules.secure(u) },
+			narrowed: func(older, newer *Rules) bool { return newer.narrower(older, u) },
+		}, err
 	}
 	var head bytes.Buffer
 	limited := io.TeeReader(&io.LimitedReader{R: from, N: maxHead}, &head)
-	req, err := http.ReadRequest(bufio.NewReaderSize(limited, 1))
+	target, req, err := readHead(bufio.NewReader(limited))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	ws := URL{Scheme: "ws", Host: u.Host, Port: u.Port, Path: normalPath(req.RequestURI)}
+	ws := URL{Scheme: "ws", Host: u.Host, Port: u.Port, Path: normalPath(target)}
 	if req.Header.Get("Upgrade") == "" {
-		return nil, refuse(policy.URLNotAllowed, "Only WebSockets may be spoken without TLS in a tunnel")
-	}
-	if err := p.rules.Load().admit(ws); err != nil {
-		return nil, err
+		return nil, nil, refuse(policy.URLNotAllowed, "Only WebSockets may be spoken without TLS in a tunnel")
 	}
 	rest, err := from.Peek(from.Buffered())
-	return append(head.Bytes(), rest...), err
+	return append(head.Bytes(), rest...), &exchange{judge: func(rules *Rules) error { return rules.admit(ws) }}, err
 }
 
-// hold enters the ends of a tunnel, so that close can cut them.
-func (p *proxy) hold(ends ...net.Conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range ends {
-		p.tunnels[c] = struct{}{}
+// readHead reads the head of a request and what it asks for as it was written:
+// browsers leave a "%" that escapes nothing, which the HTTP library refuses.
+func readHead(from *bufio.Reader) (target string, req *http.Request, err error) {
+	line, err := from.ReadString('\n')
+	if err != nil {
+		return "", nil, err
 	}
-	return !p.closed
-}
-
-func (p *proxy) drop(ends ...net.Conn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range ends {
-		delete(p.tunnels, c)
-	}
+	method, rest, _ := strings.Cut(line, " ")
+	target, version, _ := strings.Cut(rest, " ")
+	whole := method + " " + wholeEscapes(target) + " " + version
+	req, err = http.ReadRequest(bufio.NewReader(io.MultiReader(strings.NewReader(whole), from)))
+	return target, req, err
 }
 
 // join copies both ways until both have ended.
