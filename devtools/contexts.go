@@ -360,13 +360,16 @@ func (c *Context) Run(ctx context.Context, code string, timeout time.Duration, s
 			k.stop(proc.ReasonTimeout)
 		}
 	}
-	k.drop(nil)
 	out.Took = time.Since(began)
-	out.Status, out.Error, out.Dropped = run.status, run.failure, run.lost
 	if err != nil {
-		// The interpreter is gone: the code ended it, or somebody else did.
+		// The interpreter is gone: the code ended it, or somebody else did. What
+		// it printed last may still be on its way.
 		out.Lost = true
 		k.stop("")
+	}
+	k.drop(nil)
+	out.Status, out.Error, out.Dropped = run.status, run.failure, run.lost
+	if err != nil {
 		st, _ := k.p.Status()
 		out.Status = st.Code
 	}

@@ -132,6 +132,18 @@ func TestCodeThatEndsTheInterpreter(t *testing.T) {
 	}
 }
 
+// TestLastWordsOfAnInterpreterArrive: what it had printed right before its end
+// was dropped now and then.
+func TestLastWordsOfAnInterpreterArrive(t *testing.T) {
+	c := newContext(t, newContexts(t, ContextOptions{}), "bash")
+	for range 20 {
+		out, cell := runCell(t, c, "printf %060000d 0; exit 7")
+		if !cell.Lost || cell.Status != 7 || out.out.Len() != 60000 {
+			t.Fatalf("%+v, %d bytes", cell, out.out.Len())
+		}
+	}
+}
+
 func TestCallerWhoLeavesInterruptsTheCell(t *testing.T) {
 	c := newContext(t, newContexts(t, ContextOptions{}), "python")
 	runCell(t, c, "x = 1")
