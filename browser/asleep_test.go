@@ -2,6 +2,7 @@ package browser
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 )
@@ -57,7 +58,7 @@ func TestTabsAreThereWhileTheBrowserIsStopped(t *testing.T) {
 	if err := r.b.CloseTab(t.Context(), ids[1]); err != nil {
 		t.Errorf("closing the third: %v", err)
 	}
-	if err := r.b.CloseTab(t.Context(), ids[1]); err != ErrNoTab {
+	if err := r.b.CloseTab(t.Context(), ids[1]); !errors.Is(err, ErrNoTab) {
 		t.Errorf("closing it again: %v", err)
 	}
 	if got := titles(); got != " one two*" {

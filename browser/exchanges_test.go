@@ -3,6 +3,7 @@ package browser
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -46,7 +47,7 @@ func endless(t *testing.T, n *internet, name, addr string) {
 func ended(conn net.Conn, r io.Reader) bool {
 	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	_, err := io.Copy(io.Discard, r)
-	timeout, ok := err.(net.Error)
+	timeout, ok := errors.AsType[net.Error](err)
 	return !ok || !timeout.Timeout()
 }
 
@@ -83,7 +84,7 @@ func TestWhatIsOpenIsCutWhenItsHostIsDenied(t *testing.T) {
 			for host, addr := range map[string]string{"a": "10.0.0.5", "b": "93.184.216.35"} {
 				endless(t, n, host+".test", addr)
 				n.hosts[addr+":443"] = to
-				res, err := through(t, p, p.secret).Get("http://" + host + ".test/stream")
+				res, err := through(t, p, p.secret).Get("http://" + host + ".test/stream") //nolint:bodyclose // it is, when the test is over
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -24,7 +24,7 @@ func TestACrashedTabIsReplacedAmongAsManyAsThereMayBe(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := r.b.OpenTab(t.Context(), r.ask(""), ""); err != ErrTabs {
+	if _, err := r.b.OpenTab(t.Context(), r.ask(""), ""); !errors.Is(err, ErrTabs) {
 		t.Fatalf("one more: %v", err)
 	}
 	r.mustOpen("http://page.test/")
@@ -43,7 +43,7 @@ func TestACrashedTabIsReplacedAmongAsManyAsThereMayBe(t *testing.T) {
 		tabs, err := r.b.Tabs(t.Context())
 		return err == nil && len(tabs) == maxTabs
 	})
-	if _, err := r.b.OpenTab(t.Context(), r.ask(""), ""); err != ErrTabs {
+	if _, err := r.b.OpenTab(t.Context(), r.ask(""), ""); !errors.Is(err, ErrTabs) {
 		t.Errorf("one more: %v", err)
 	}
 }

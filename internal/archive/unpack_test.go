@@ -689,7 +689,7 @@ func TestGzipInPartsAndWithPadding(t *testing.T) {
 			t.Errorf("%s: %q, %v", what, got, err)
 		}
 	}
-	if _, err := y.unpack(append(parts[:len(parts):len(parts)], whole[:12]...), unpacking()); !errors.Is(err, ErrInvalid) {
+	if _, err := y.unpack(append(slices.Clip(parts), whole[:12]...), unpacking()); !errors.Is(err, ErrInvalid) {
 		t.Errorf("with a part cut off: %v", err)
 	}
 }

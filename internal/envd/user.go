@@ -54,7 +54,7 @@ func (c *call) become(name string) error {
 	if !own && c.s.self.IDs.UID != 0 {
 		return policy.Refuse(policy.UserNotAllowed, "The server does not run as root and can only work as its own user").Err()
 	}
-	if rule := c.Policy.Rule("process_start"); rule != nil && !(own && c.s.ownIsDefault) {
+	if rule := c.Policy.Rule("process_start"); rule != nil && (!own || !c.s.ownIsDefault) {
 		if allowed, set := rule.Strings("allow_users"); set && !slices.Contains(allowed, name) {
 			return policy.Refuse(policy.UserNotAllowed, "Calls may not work as this user").Err()
 		}

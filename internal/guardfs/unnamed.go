@@ -59,7 +59,7 @@ func (u *Unnamed) next() error {
 		return err
 	}
 	if u.File != nil {
-		_ = u.File.Close()
+		_ = u.Close()
 	}
 	u.File = f
 	return nil
