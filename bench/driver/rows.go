@@ -105,6 +105,10 @@ func grown(ctx context.Context, p program, do func(*server) error) ([]float64, e
 		return nil, err
 	}
 	defer s.stop()
+	if err := pause(ctx); err != nil {
+		return nil, err
+	}
+	s.forgetPeak()
 	before, err := s.memory("VmRSS")
 	if err != nil {
 		return nil, err

@@ -135,6 +135,14 @@ func (s *server) memory(field string) (float64, error) {
 	return total, nil
 }
 
+// forgetPeak begins VmHWM anew, so that the start's own peak is not taken for that of what follows. Where
+// that is refused the figures are too large, never too small.
+func (s *server) forgetPeak() {
+	for _, pid := range append(descendants(s.pid), s.pid) {
+		_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
+	}
+}
+
 func statusField(pid int, field string) (float64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
