@@ -143,22 +143,31 @@ func TestClientsOfTheProtocolHaveSessionsOfTheirOwn(t *testing.T) {
 	}
 }
 
+// attached is a page that the client has opened, and its session there.
+type attached struct{ TargetID, SessionID string }
+
+// attach opens a page with the parameters of Target.createTarget.
+func (w *wire) attach(t *testing.T, params string) (a attached) {
+	t.Helper()
+	res, err := w.ask(t, "", "Target.createTarget", params, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = json.Unmarshal(res, &a)
+	if res, err = w.ask(t, "", "Target.attachToTarget", fmt.Sprintf(`{"targetId":%q,"flatten":true}`, a.TargetID), nil); err != nil {
+		t.Fatal(err)
+	}
+	_ = json.Unmarshal(res, &a)
+	return a
+}
+
 // TestClientsOfTheProtocolDoNotGetAround asks for what would lead past the
 // policy, out of the page, or to files.
 func TestClientsOfTheProtocolDoNotGetAround(t *testing.T) {
 	r := newRig(t, `{"url_deny":["*/secret*"]}`, Options{})
 	r.serve("/", `<title>fine</title><input type=file>`)
 	w, done := serveWire(t, r)
-	res, err := w.ask(t, "", "Target.createTarget", `{"url":"http://page.test/"}`, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var target struct{ TargetID, SessionID string }
-	_ = json.Unmarshal(res, &target)
-	if res, err = w.ask(t, "", "Target.attachToTarget", fmt.Sprintf(`{"targetId":%q,"flatten":true}`, target.TargetID), nil); err != nil {
-		t.Fatal(err)
-	}
-	_ = json.Unmarshal(res, &target)
+	target := w.attach(t, `{"url":"http://page.test/"}`)
 	for _, c := range []struct{ session, method, params string }{
 		{"", "Target.createTarget", `{"url":"file:///etc/passwd"}`},
 		{"", "Target.createTarget", `{"url":"chrome://version"}`},
@@ -210,19 +219,13 @@ func TestClientsOfTheProtocolDoNotGetAround(t *testing.T) {
 		}
 	}
 	// A context of its own has the same proxy and the same rules.
-	if res, err = w.ask(t, "", "Target.createBrowserContext", `{}`, nil); err != nil {
+	res, err := w.ask(t, "", "Target.createBrowserContext", `{}`, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	var made struct{ BrowserContextID, TargetID, SessionID string }
-	_ = json.Unmarshal(res, &made)
-	if res, err = w.ask(t, "", "Target.createTarget", fmt.Sprintf(`{"url":"http://page.test/","browserContextId":%q}`, made.BrowserContextID), nil); err != nil {
-		t.Fatal(err)
-	}
-	_ = json.Unmarshal(res, &made)
-	if res, err = w.ask(t, "", "Target.attachToTarget", fmt.Sprintf(`{"targetId":%q,"flatten":true}`, made.TargetID), nil); err != nil {
-		t.Fatal(err)
-	}
-	_ = json.Unmarshal(res, &made)
+	var own struct{ BrowserContextID string }
+	_ = json.Unmarshal(res, &own)
+	made := w.attach(t, fmt.Sprintf(`{"url":"http://page.test/","browserContextId":%q}`, own.BrowserContextID))
 	leaked := false
 	r.b.mu.Lock()
 	secret := base64.StdEncoding.EncodeToString([]byte(proxyUser + ":" + r.b.engine.proxy.secret))
@@ -253,16 +256,7 @@ func TestClientsOfTheProtocolDoNotGetAround(t *testing.T) {
 func TestAClientThatDoesNotReadIsLeftBehind(t *testing.T) {
 	r := newRig(t, `{}`, Options{})
 	w, done := serveWire(t, r)
-	res, err := w.ask(t, "", "Target.createTarget", `{"url":"about:blank"}`, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var target struct{ TargetID, SessionID string }
-	_ = json.Unmarshal(res, &target)
-	if res, err = w.ask(t, "", "Target.attachToTarget", fmt.Sprintf(`{"targetId":%q,"flatten":true}`, target.TargetID), nil); err != nil {
-		t.Fatal(err)
-	}
-	_ = json.Unmarshal(res, &target)
+	target := w.attach(t, `{"url":"about:blank"}`)
 	if _, err := w.ask(t, target.SessionID, "Runtime.enable", `{}`, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -317,7 +317,7 @@ func gitError(err error) error {
 	case errors.Is(err, devtools.ErrGitTimeout):
 		return api.Errorf(408, "TimeoutError", "", "Git took too long")
 	case proc.NoRoom(err):
-		return startError(err, "")
+		return noRoom(err)
 	}
 	return err
 }

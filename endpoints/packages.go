@@ -97,7 +97,7 @@ func listingError(manager string, err error) error {
 	case errors.Is(err, proc.ErrNotFound), errors.Is(err, proc.ErrNotExecutable), errors.Is(err, host.ErrNoAnswer):
 		return nil
 	case proc.NoRoom(err):
-		return startError(err, "")
+		return noRoom(err)
 	}
 	return err
 }
